@@ -1,0 +1,85 @@
+"""The contract of an image engine: where images come from and go to. One file in this folder, one line in `ALL`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from baker.spec import DiffId, Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A resolved base image. For `scratch` the digest is empty and the config bare."""
+
+    reference: str
+    digest: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    layers: Sequence[Mapping[str, Any]] = ()  # OCI descriptors, referenced unchanged
+    created: int = 0  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One packed layer on disk, with both identities; `kind` names it in reports and annotations."""
+
+    kind: str
+    digest: Digest
+    diff_id: DiffId
+    size: int  # compressed bytes
+    unpacked: int  # bytes of file content
+    files: int
+    media_type: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides an image's bytes."""
+
+    base: Base
+    layers: Sequence[Layer]
+    env: Mapping[str, str]
+    labels: Mapping[str, str]
+    entrypoint: Sequence[str]
+    cmd: Sequence[str]
+    created: int  # seconds since the epoch; SOURCE_DATE_EPOCH, else the base's, else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A built or read image: manifest digest, config, layer descriptors and how to get their bytes."""
+
+    reference: str
+    digest: Digest
+    manifest: Mapping[str, Any]
+    config: Mapping[str, Any]
+    blobs: Path  # directory of sha256/<hex>
+
+
+class Engine(Protocol):
+    """Where images come from and go to."""
+
+    name: str
+
+    def resolve(self, reference: str) -> Base:
+        """Resolve `--base`. Raises UsageError for a form that this engine does not take, ArtifactError for a damaged image."""
+        ...
+
+    def build(self, recipe: Recipe, destination: str, tag: str) -> Image:
+        """Write the image into `destination` (for `oci`: `oci:DIR`). Nothing becomes visible before it is whole."""
+        ...
+
+    def read(self, reference: str) -> Image:
+        """Open an existing image and check its manifest and config against their digests."""
+        ...
+
+    def attach(self, image: Image, artifact_type: str, document: bytes) -> Digest:
+        """Store `document` as a referrer of the image (an OCI manifest with `subject`), replacing none."""
+        ...
+
+    def referrers(self, image: Image, artifact_type: str) -> Sequence[tuple[Digest, bytes]]:
+        """Documents attached to the image, oldest first."""
+        ...

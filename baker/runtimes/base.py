@@ -1,0 +1,76 @@
+"""The contract of a runtime: the server that is warmed. One file in this folder, one line in `ALL`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from baker.inside.job import Request, Stage, Watch
+from baker.spec import Interpreter, Model, Plan, Profile, Strategy, Target, Transient
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A profile turned into requests: what the driver plays. `uncovered` names entries beyond the server's limits."""
+
+    ready: Request
+    stages: tuple[Stage, ...]
+    reference: Stage  # greedy, batch 1: the equality proof
+    uncovered: tuple[str, ...] = ()
+
+
+class Runtime(Protocol):
+    """What baker knows of one server program."""
+
+    name: str
+    kinds: tuple[str, ...]  # cache kinds that it can fill
+    masked: tuple[str, ...]  # variables whose values never reach a log
+
+    def version(self, interpreter: Interpreter) -> str:
+        """The runtime's version from the server's distributions. Raises MachineError when it is not installed there."""
+        ...
+
+    def transport(self) -> Mapping[str, int]:
+        """Arguments that say where the server listens, and how many values each takes: not in plan.id."""
+        ...
+
+    def serve(self, model: Model, target: Target, extra: Sequence[str]) -> tuple[str, ...]:
+        """Production arguments after the program, without transport. Raises UsageError for arguments that baker owns."""
+        ...
+
+    def environment(self, model: Model, target: Target) -> Mapping[str, str]:
+        """Variables that the image pins for every strategy."""
+        ...
+
+    def program(self, interpreter: Interpreter) -> tuple[str, ...]:
+        """The command that starts the server, before its arguments."""
+        ...
+
+    def bake_arguments(self, weights: str) -> tuple[str, ...]:
+        """Arguments added at bake and proof only (dummy weights)."""
+        ...
+
+    def strategies(self, target: Target, version: str) -> tuple[Strategy, ...]:
+        """Ways to cache, in the order in which they are tried."""
+        ...
+
+    def script(self, plan: Plan, profile: Profile) -> Script:
+        """The matrix as requests with exact lengths, every prompt different from its first token on."""
+        ...
+
+    def watch(self, version: str) -> tuple[Watch, ...]:
+        """Log lines that mean something in this version; generic ones for an unknown version."""
+        ...
+
+    def transient(self, version: str) -> tuple[Transient, ...]:
+        """Files outside the caches that a start leaves behind."""
+        ...
+
+    def neutral(self, version: str) -> Mapping[str, Any]:
+        """`{"arguments": [...], "variables": [...]}` that may differ at start without touching any key."""
+        ...
+
+    def shim(self, interpreter: Interpreter, root: str) -> Mapping[str, bytes]:
+        """Scripts for `<root>/bin`: file name -> content; a pod that overrides the entrypoint passes through start."""
+        ...
