@@ -1,9 +1,9 @@
-"""The contract of an executor: where the server is started. One file in this folder, one line in `ALL`."""
+"""The contract of an executor: where servers are started. One file in this folder, one line in `ALL`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,41 +14,46 @@ class Place(Protocol):
     """A claimed root on the machine where servers are started; every path is a path there."""
 
     root: str
+    python: str
 
     def run(self, job: Job, *, name: str) -> JobResult:
         """Run the warm-up driver on one job. Raises MachineError when the driver itself cannot run, Interrupted on a signal."""
         ...
 
     def wipe(self) -> None:
-        """Make the live tree empty."""
+        """Remove whatever baker put below the root: live, an installed image."""
         ...
 
-    def stash(self, live: Mapping[str, str], to: Path) -> None:
-        """Move the warm-up tree's kinds (name -> directory) away to `to/<name>`."""
+    def live(self, kind: str) -> str:
+        """The kind's directory that the server sees, made if absent."""
         ...
 
-    def restore(self, come_from: Path, live: Mapping[str, str]) -> None:
-        """Put a stashed tree back into live, to go on with rounds."""
+    def stash(self, kinds: Sequence[str], to: Path) -> None:
+        """Move the warm-up tree away: each kind's live directory to `to/<kind>`."""
         ...
 
     def install(self, layers: Sequence[Path]) -> None:
-        """Unpack an image's layers at the root as a container runtime would, replacing what an earlier install left."""
+        """Unpack an image's layers at the root as a container runtime would, in place of everything that was there."""
+        ...
+
+    def fresh(self, name: str) -> Path:
+        """A new empty directory outside of the root, for HOME, TMPDIR or a record; gone when the place is given back."""
         ...
 
 
 class Executor(Protocol):
-    """Opens places and answers facts about the machine."""
+    """Opens places and answers facts about the machine where servers are started."""
 
     name: str
 
-    def facts(self, python: str, names: Sequence[str]) -> Mapping[str, Any]:
-        """Probe the target machine with the server's interpreter."""
+    def probe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Facts by `baker.inside.probe` under `request["python"]`: {"names", "python", "dist_info", "site"}. Raises MachineError."""
         ...
 
-    @contextmanager
-    def claim(self, root: str, work: Path, purpose: str) -> Iterator[Place]:
+    def environment(self) -> Mapping[str, str]:
+        """What the server's environment holds before baker adds anything (for `local`: an allow-list of this process's)."""
+        ...
+
+    def claim(self, root: str, work: Path, python: str) -> AbstractContextManager[Place]:
         """Own a root for one build. Raises MachineError that names the holder, or what stands in the way."""
         ...
-
-
-Progress = Callable[[str], None]

@@ -67,8 +67,8 @@ class Runtime(Protocol):
         """Files outside the caches that a start leaves behind."""
         ...
 
-    def neutral(self, version: str) -> Mapping[str, Any]:
-        """`{"arguments": [...], "variables": [...]}` that may differ at start without touching any key."""
+    def neutral(self, version: str, target: Target) -> Mapping[str, Any]:
+        """What may differ at start without touching any key: see baker.inside.arguments for the document."""
         ...
 
     def shim(self, interpreter: Interpreter, root: str) -> Mapping[str, bytes]:

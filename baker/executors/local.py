@@ -1,0 +1,192 @@
+"""Executor `local`: the container or machine that baker runs in, which must be the base's own environment.
+
+The root (default /opt/baker) is claimed by an flock on `<root>/.baker.lock` that names the holder; a root with foreign content is refused.
+Servers are started by the warm-up driver, which ends them when baker dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from baker.errors import MachineError
+from baker.executors.child import run_driver
+from baker.inside.job import Job, JobResult
+from baker.pack.unpack import OWNED as UNPACKED
+from baker.pack.unpack import clear, remove, unpack
+from baker.pack.zips import tools_zip
+
+LOCK = ".baker.lock"
+OWNED = frozenset({*UNPACKED, LOCK})
+# Inherited by a server on this machine (design 5.6); everything else is dropped, PYTHON* above all.
+INHERITED = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
+INHERITED_PREFIXES = ("LC_", "NVIDIA_")
+PROBE_S = 30.0
+
+
+class LocalPlace:
+    """A claimed root on this machine."""
+
+    def __init__(self, root: str, work: Path, python: str) -> None:
+        self.root = root
+        self.python = python
+        self._work = work
+        self._fresh = Path(tempfile.mkdtemp(prefix="baker-"))
+        self._fresh.chmod(0o711)
+        self._tools = work / "tools.zip"
+        self._tools.write_bytes(tools_zip())
+
+    def run(self, job: Job, *, name: str) -> JobResult:
+        """Start the driver on the job and wait; a signal to baker ends the driver, which ends the server."""
+        return run_driver(self.python, self._tools, job, self._work / "jobs" / f"{name}.json")
+
+    def wipe(self) -> None:
+        """Empty the root, but for the lock."""
+        clear(Path(self.root))
+
+    def live(self, kind: str) -> str:
+        """`<root>/live/<kind>`."""
+        path = Path(self.root) / "live" / kind
+        path.mkdir(parents=True, exist_ok=True)
+        return str(path)
+
+    def stash(self, kinds: Sequence[str], to: Path) -> None:
+        """A rename where work and root share a file system, else a copy."""
+        remove(to)
+        to.mkdir(parents=True)
+        for kind in kinds:
+            shutil.move(self.live(kind), to / kind)
+
+    def install(self, layers: Sequence[Path]) -> None:
+        """Unpack at the root; what an earlier install left goes first."""
+        unpack(layers, self.root)
+
+    def fresh(self, name: str) -> Path:
+        """A new directory below this place's own temporary directory, open to any UID."""
+        path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._fresh))
+        path.chmod(0o777)
+        return path
+
+    def close(self) -> None:
+        """Remove the temporary directories and what is below the root."""
+        remove(self._fresh)
+        self.wipe()
+
+
+class Local:
+    """This machine."""
+
+    name = "local"
+
+    def probe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run the probe under the server's interpreter, isolated and without site-packages."""
+        python = str(request["python"])
+        with tempfile.TemporaryDirectory(prefix="baker-probe-") as directory:
+            tools = Path(directory) / "tools.zip"
+            tools.write_bytes(tools_zip())
+            try:
+                done = subprocess.run(
+                    [python, "-I", "-S", str(tools), "probe"],
+                    input=json.dumps(dict(request)),
+                    capture_output=True,
+                    text=True,
+                    timeout=PROBE_S,
+                    check=False,
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise MachineError(
+                    f"{python} cannot be run", code="no-interpreter", found=str(error), expected="the server's Python", remedy="pass --python"
+                ) from None
+        if done.returncode != 0:
+            raise MachineError(
+                f"the probe failed under {python}",
+                code="probe-failed",
+                found=done.stderr.strip()[-500:],
+                expected="facts",
+                remedy="pass --python, Python 3.9 or newer",
+            )
+        facts = json.loads(done.stdout)
+        if not isinstance(facts, dict):
+            raise MachineError("the probe answered no object", code="probe-failed", found=done.stdout[:200], expected="a JSON object")
+        return facts
+
+    def environment(self) -> Mapping[str, str]:
+        """The allow-list of design 5.6."""
+        return {k: v for k, v in os.environ.items() if k in INHERITED or k.startswith(INHERITED_PREFIXES)}
+
+    def claim(self, root: str, work: Path, python: str) -> AbstractContextManager[LocalPlace]:
+        """Lock the root; the lock falls with this process, however it ends."""
+        return _claim(root, work, python)
+
+
+@contextmanager
+def _claim(root: str, work: Path, python: str) -> Iterator[LocalPlace]:
+    directory = Path(root)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / LOCK).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise MachineError(
+            f"cannot write to the root {root}",
+            code="root-not-writable",
+            found=error.strerror or str(error),
+            expected="a directory that this user may write",
+            remedy="pass --root DIR (the image then only works at that path), or make the directory",
+        ) from None
+    with lock:
+        _hold(lock, root)
+        _refuse_foreign(directory)
+        work.joinpath("jobs").mkdir(parents=True, exist_ok=True)
+        place = LocalPlace(root, work, python)
+        try:
+            yield place
+        finally:
+            place.close()
+            lock.truncate(0)
+
+
+def _hold(lock: IO[str], root: str) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        holder = lock.read().strip() or "unknown"
+        raise MachineError(
+            f"another build uses the root {root}",
+            code="root-in-use",
+            found=f"held by process {holder}",
+            expected="one build at a time a root",
+            remedy="wait for it, end it, or pass another --root",
+        ) from None
+    lock.seek(0)
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+
+
+def _refuse_foreign(directory: Path) -> None:
+    foreign = sorted(entry.name for entry in directory.iterdir() if entry.name not in OWNED)
+    if foreign:
+        raise MachineError(
+            f"the root {directory} holds what baker did not put there",
+            code="root-foreign",
+            found=", ".join(foreign[:5]),
+            expected=f"an empty directory, or {', '.join(sorted(OWNED - {LOCK}))} of an earlier build",
+            remedy="pass another --root, or move the content away",
+        )
+    if os.statvfs(directory).f_flag & os.ST_NOEXEC:
+        raise MachineError(
+            f"the file system of {directory} is mounted noexec",
+            code="root-noexec",
+            found="noexec",
+            expected="exec: cached shared objects are mapped as code",
+            remedy="pass a --root on another file system",
+        )
