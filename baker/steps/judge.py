@@ -1,0 +1,237 @@
+"""Pure judgement of a proof: results in, findings out. A hard finding means that the image is not proven.
+
+- every start: `start` said compatible; no file new, changed or gone in live, HOME and TMPDIR but what patterns with reasons allow; pristine
+  untouched; every request of the matrix counted; the reference tokens equal those of the cold start; the strategy's load line was printed;
+- the recorded start: no compile event, every torch process observed, and the same recorder saw at least one event in the cold round;
+- what was not isolated, and tokens that prove nothing, are soft findings: they are said, not hidden.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from baker.inside.finding import Finding
+from baker.inside.job import JobResult
+from baker.inside.manifest import CacheSet
+from baker.runtimes.base import Runtime
+from baker.spec import Interpreter
+from baker.steps.changes import Changes, compare, expected_live, merge
+from baker.steps.rounds import stage_times, transient_patterns
+
+MIN_PROMPTS = 8  # design 5.6, "Tokens"
+MIN_TOKENS = 24
+MIN_DISTINCT = 10
+STEP_RATIO = 1.15  # design: no slower a step
+SHOWN = 12
+
+
+def changes(result: JobResult, cache_set: CacheSet, root: str, runtime: Runtime, interpreter: Interpreter) -> Changes:
+    """Everything that a proof start changed: live against the manifest, pristine, HOME and TMPDIR against before."""
+    parts = []
+    for kind in cache_set.kinds:
+        live, pristine = f"live/{kind.name}", f"sets/{kind.name}"
+        after = result.after.get(live, {})
+        parts.append(compare(live, expected_live(kind.files, f"{root}/sets/{cache_set.name}/{kind.name}", after), after, kind.mutable))
+        parts.append(compare(pristine, result.before.get(pristine, {}), result.after.get(pristine, {}), ()))
+    for name in ("home", "tmp"):
+        parts.append(compare(name, result.before.get(name, {}), result.after.get(name, {}), transient_patterns(runtime, interpreter, name)))
+    return merge(parts)
+
+
+def start_verdict(result: JobResult) -> str:
+    """The word that `start` printed: compatible, partly, cold; or "none"."""
+    for line in result.lines:
+        if line.name == "start-verdict":
+            return next((word for word in ("compatible", "partly", "cold") if f'"{word}"' in line.text), "none")
+    return "none"
+
+
+def expected_tokens(cache_set: CacheSet) -> list[list[int]]:
+    """The cold start's reference tokens, from the manifest."""
+    return [list(tokens) for tokens in cache_set.serve.get("reference") or []]
+
+
+def compare_tokens(tokens: Sequence[Sequence[int]], cache_set: CacheSet) -> dict[str, Any]:
+    """How many prompts gave the very same ids; the first difference by prompt and position."""
+    expected = expected_tokens(cache_set)
+    equal = sum(1 for got, want in zip(tokens, expected, strict=False) if list(got) == want)
+    first = None
+    for prompt, (got, want) in enumerate(zip(tokens, expected, strict=False)):
+        position = next((i for i, pair in enumerate(zip(got, want, strict=False)) if pair[0] != pair[1]), None)
+        if position is None and len(got) != len(want):
+            position = min(len(got), len(want))
+        if position is not None:
+            first = {"prompt": prompt, "position": position, "cold": want[position : position + 4], "baked": list(got[position : position + 4])}
+            break
+    return {"prompts": len(expected), "equal": equal, "length": min((len(t) for t in expected), default=0), "first_difference": first}
+
+
+def start(name: str, result: JobResult, changed: Changes, tokens: Sequence[Sequence[int]], cache_set: CacheSet) -> list[Finding]:
+    """Findings of one start."""
+    found = []
+    verdict = start_verdict(result)
+    if verdict != "compatible":
+        found.append(
+            Finding(
+                "proof-not-compatible",
+                "hard",
+                "",
+                f"{name}: start did not find the image compatible on its own builder",
+                verdict,
+                "compatible",
+                "read the log",
+            )
+        )
+    if changed.count:
+        paths = [*changed.new, *changed.changed, *(f"{p} (gone)" for p in changed.gone)]
+        found.append(
+            Finding(
+                "proof-new-files",
+                "hard",
+                "",
+                f"{name}: the start changed files: {', '.join(paths[:SHOWN])}",
+                f"{len(changed.new)} new, {len(changed.changed)} changed, {len(changed.gone)} gone",
+                "none",
+                "the caches did not hit as baked: the paths say which kind; bake again or report the pattern",
+            )
+        )
+    uncounted = [f"{stage.name}: {request.why}" for stage in result.stages for request in stage.requests if not request.counted]
+    if uncounted:
+        found.append(
+            Finding("proof-uncounted", "hard", "", f"{name}: requests did not have their lengths: {uncounted[0]}", len(uncounted), 0, "read the log")
+        )
+    match = compare_tokens(tokens, cache_set)
+    if match["equal"] != match["prompts"] or match["prompts"] == 0:
+        found.append(
+            Finding(
+                "proof-tokens",
+                "hard",
+                "",
+                f"{name}: tokens differ from the cold start's: {match['first_difference']}",
+                f"{match['equal']} of {match['prompts']} prompts equal",
+                "all equal",
+                "other weights than at bake, or a cache that is hit and wrong: compare the weights first",
+            )
+        )
+    wanted = cache_set.strategy.get("load_lines") or []
+    if wanted and not any(line.name in wanted for line in result.lines):
+        found.append(
+            Finding(
+                "proof-no-load-line", "hard", "", f"{name}: the runtime never said that it loaded its artifact", "no line", wanted, "read the log"
+            )
+        )
+    refused = [line.text for line in result.lines if line.kind == "refused"]
+    if refused:
+        found.append(
+            Finding("proof-refused", "hard", "", f"{name}: the runtime refused an artifact: {refused[0][-300:]}", len(refused), 0, "bake again")
+        )
+    return found
+
+
+def recorder(recorded: JobResult | None, cold: Mapping[str, Any]) -> list[Finding]:
+    """Findings of the recorded start (none when an earlier start failed already), and of the recorder itself."""
+    if recorded is None:
+        return []
+    found = []
+    if recorded.events:
+        shown = "; ".join(f"{e.kind} in {e.stage}: {e.detail[:120]}" for e in recorded.events[:3])
+        found.append(
+            Finding(
+                "proof-events", "hard", "", f"recorded: the start compiled: {shown}", len(recorded.events), 0, "the detail names what was compiled"
+            )
+        )
+    blind = [f"{p.pid} {p.argv[:80]}" for p in recorded.processes if p.torch and not p.observed]
+    if blind:
+        found.append(
+            Finding("proof-unobserved", "hard", "", f"recorded: torch processes without the recorder: {'; '.join(blind)}", len(blind), 0, "report it")
+        )
+    if not any(p.torch for p in recorded.processes):
+        found.append(Finding("proof-unobserved", "hard", "", "recorded: no torch process was seen at all", 0, ">= 1", "report it"))
+    seen = ((cold.get("rounds") or [{}])[0]).get("event_count", 0)
+    if not seen:
+        found.append(
+            Finding(
+                "recorder-blind",
+                "hard",
+                "",
+                "the recorder saw no compile event in the cold round, so its zero proves nothing",
+                0,
+                ">= 1",
+                "report it",
+            )
+        )
+    return found
+
+
+def isolation(bare: Sequence[JobResult]) -> list[Finding]:
+    """What was not isolated (soft)."""
+    if not bare:
+        return []
+    found = []
+    if any(result.network != "none" for result in bare):
+        found.append(
+            Finding("isolation-network", "soft", "", "the proof shared this machine's network", "host", "own network namespace", "run baker as root")
+        )
+    remarks = sorted({remark for result in bare for remark in result.remarks if "uid" in remark.lower()})
+    if remarks:
+        found.append(
+            Finding(
+                "isolation-uid",
+                "soft",
+                "",
+                f"the proof ran as baker's own user: {remarks[0]}",
+                None,
+                None,
+                "put model and runtime where any user may read",
+            )
+        )
+    return found
+
+
+def step_time(bare: Sequence[JobResult], cold: Mapping[str, Any]) -> list[Finding]:
+    """A soft finding for each stage whose decode step is slower than in the last warm-up round (same machine, full matrix)."""
+    rounds = cold.get("rounds") or []
+    baseline = rounds[-1].get("stages", {}) if rounds else {}
+    found = []
+    for name in baseline:
+        steps = [t.step for result in bare for stage in result.stages if stage.name == name and (t := stage_times(stage)) is not None]
+        before = baseline[name].get("step_s", 0.0)
+        if steps and before and statistics.median(steps) > STEP_RATIO * before:
+            ratio = statistics.median(steps) / before
+            found.append(
+                Finding(
+                    "step-slower",
+                    "soft",
+                    "",
+                    f"{name}: a decode step takes {ratio:.2f} times that of the last warm-up round",
+                    round(ratio, 2),
+                    f"<= {STEP_RATIO}",
+                    "measure on an idle machine",
+                )
+            )
+    return found
+
+
+def meaning(cache_set: CacheSet, weights: str) -> list[Finding]:
+    """When equal tokens prove nothing (soft, said)."""
+    expected = expected_tokens(cache_set)
+    if weights == "dummy":
+        return [
+            Finding("tokens-not-meaningful", "soft", "", "dummy weights: equal tokens prove little", "dummy", "real", "prove with the real weights")
+        ]
+    poor = sum(1 for tokens in expected if len(set(tokens)) < MIN_DISTINCT or len(tokens) < MIN_TOKENS)
+    if poor or len(expected) < MIN_PROMPTS:
+        return [
+            Finding(
+                "tokens-not-meaningful",
+                "soft",
+                "",
+                f"{poor} of {len(expected)} reference prompts give fewer than {MIN_DISTINCT} distinct tokens",
+                poor,
+                0,
+                "use the real model: a degenerate one repeats itself and equality proves nothing",
+            )
+        ]
+    return []

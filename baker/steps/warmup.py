@@ -1,0 +1,159 @@
+"""Warm-up of one strategy: rounds from wiped roots until one adds no file, or evidence that fells the strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from baker.caches.bytecode import MISSING_SHARE, missing_share
+from baker.inside.job import JobResult
+from baker.pack.tree import inventory
+from baker.spec import Strategy
+from baker.steps.changes import Changes
+from baker.steps.jobs import Bed, make_job, server_env
+from baker.steps.rounds import changes_of, record, reference_tokens, require_ok
+from baker.steps.work import read_json, write_json
+
+MAX_ROUNDS = 4  # design 5.6
+
+
+@dataclass(frozen=True, slots=True)
+class Fallen:
+    """A strategy that does not ship, with the evidence: log lines and files, as they were seen."""
+
+    strategy: str
+    reason: str
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """A strategy that reached its fixpoint: the tree is at `tree/<kind>`."""
+
+    strategy: Strategy
+    kinds: tuple[str, ...]
+    tree: Path
+    rounds: tuple[dict[str, Any], ...]
+    tokens: list[list[int]]
+
+
+def warm(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...]) -> Warmed | Fallen:
+    """Run rounds. What an earlier run of this build finished is taken from the work directory, checked against its inventory."""
+    home = bed.work.strategy(strategy.name)
+    if (document := read_json(home / "fallen.json")) is not None:
+        say(f"strategy {strategy.name}: fell in an earlier run: {document['reason']}")
+        return Fallen(**document)
+    if (done := _resume(home, strategy)) is not None:
+        say(f"strategy {strategy.name}: warmed in an earlier run, tree intact")
+        return done
+    outcome = _rounds(bed, strategy, say, kinds, home)
+    if isinstance(outcome, Fallen):
+        write_json(home / "fallen.json", outcome.document())
+    return outcome
+
+
+def _resume(home: Path, strategy: Strategy) -> Warmed | None:
+    document = read_json(home / "tree.json")
+    if document is None:
+        return None
+    kinds = tuple(document["kinds"])
+    if any(inventory(home / "tree" / kind) != document["inventory"][kind] for kind in kinds):
+        return None
+    return Warmed(strategy, kinds, home / "tree", tuple(document["rounds"]), document["tokens"])
+
+
+def _rounds(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...], home: Path) -> Warmed | Fallen:
+    bed.place.wipe()
+    active = tuple(kind for kind in kinds if kind != "bytecode")
+    rounds: list[dict[str, Any]] = []
+    tokens: list[list[int]] = []
+    for number in range(1, MAX_ROUNDS + 1):
+        bed.work.state("warm-up", strategy=strategy.name, round=number)
+        say(f"strategy {strategy.name}: round {number}: starting the server")
+        result = _play(bed, strategy, active, number)
+        changes = changes_of(result, active, bed.runtime, bed.plan.interpreter)
+        rounds.append(record(number, result, changes))
+        write_json(home / "rounds" / f"{number}.json", rounds[-1])
+        say(f"strategy {strategy.name}: round {number}: {_summary(result, changes)}")
+        if number > 1 and (fallen := _refused(strategy, result, changes, number)):
+            return fallen
+        if number == 1:
+            tokens = reference_tokens(result)
+            if _wants_bytecode(bed, result, say) and "bytecode" in kinds:
+                active = ("bytecode", *active)
+                continue
+        if number > 1 and changes.count == 0:
+            return _stash(bed, strategy, active, rounds, tokens, home)
+    last = rounds[-1]["files"]
+    return Fallen(
+        strategy.name,
+        f"no fixpoint after {MAX_ROUNDS} rounds: each start still adds or changes files",
+        {"files": [r["files"] for r in rounds[1:]], "last": (last["new"] + last["changed"])[:20]},
+    )
+
+
+def _play(bed: Bed, strategy: Strategy, kinds: tuple[str, ...], number: int) -> JobResult:
+    for kind in kinds:
+        bed.place.live(kind)
+    env = server_env(bed.plan, strategy, kinds)
+    if number == 1:
+        # The first start must not repair the base's byte code before it was judged.
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+    name = f"{strategy.name}-round-{number}"
+    refused = [w.name for w in bed.runtime.watch(bed.runtime.version(bed.plan.interpreter)) if w.kind == "refused"]
+    job = make_job(
+        bed,
+        name=name,
+        env=env,
+        stages=[*bed.script.stages, bed.script.reference],
+        kinds=kinds,
+        stop_on=refused if number > 1 else (),
+        record=True,
+    )
+    result = bed.place.run(job, name=name)
+    require_ok(result, name=f"round {number} of strategy {strategy.name}", log=job.log)
+    return result
+
+
+def _refused(strategy: Strategy, result: JobResult, changes: Changes, number: int) -> Fallen | None:
+    lines = [line.text for line in result.lines if line.kind == "refused"]
+    if not lines:
+        return None
+    return Fallen(
+        strategy.name,
+        f"round {number}: the server refused what round {number - 1} wrote, and wrote it again",
+        {"refused": [line[-500:] for line in lines[:3]], "changed": list(changes.changed), "new": list(changes.new)},
+    )
+
+
+def _wants_bytecode(bed: Bed, result: JobResult, say: Callable[[str], None]) -> bool:
+    interpreter = bed.plan.interpreter
+    share = missing_share(result.modules, f"cpython-{interpreter.abi.split('-')[1]}", bytes.fromhex(interpreter.magic))
+    if share > MISSING_SHARE:
+        say(f"{share:.0%} of the {len(result.modules)} imported modules have no valid byte code: kind bytecode is baked")
+    return share > MISSING_SHARE
+
+
+def _summary(result: JobResult, changes: Changes) -> str:
+    if any(line.kind == "refused" for line in result.lines):
+        verdict = "a cached artifact was REFUSED"
+    else:
+        verdict = f"{len(changes.new)} new, {len(changes.changed)} changed files, {len(result.events)} compile events"
+    init = next((line.value for line in result.lines if line.name == "engine-init"), None)
+    return f"ready after {result.ready_s or 0:.1f} s" + (f" (engine init {init:.1f} s)" if init is not None else "") + f": {verdict}"
+
+
+def _stash(bed: Bed, strategy: Strategy, kinds: tuple[str, ...], rounds: list[dict[str, Any]], tokens: list[list[int]], home: Path) -> Warmed:
+    tree = home / "tree"
+    bed.place.stash(kinds, tree)
+    write_json(
+        home / "tree.json",
+        {"kinds": kinds, "inventory": {kind: inventory(tree / kind) for kind in kinds}, "rounds": rounds, "tokens": tokens},
+    )
+    return Warmed(strategy, kinds, tree, tuple(rounds), tokens)
