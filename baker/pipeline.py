@@ -121,7 +121,7 @@ def _candidate(
     write_json(bed.work.strategy(warmed.strategy.name) / "proof.json", proof.document)
     if not proof.proven:
         hard = [f for f in proof.findings if f.severity == "hard"]
-        return Fallen(warmed.strategy.name, f"the proof failed: {hard[0].message}", {"findings": [f.document() for f in hard]})
+        return Fallen(warmed.strategy.name, f"the proof failed: {'; '.join(f.message for f in hard)}", {"findings": [f.line() for f in hard]})
     return candidate, proof
 
 

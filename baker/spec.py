@@ -98,7 +98,7 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """The server's Python: executable, `X.Y.Z`, ABI tag (`cp311`), sys.path entries and distributions (name -> version)."""
+    """The server's Python: executable, `X.Y.Z`, SOABI (`cpython-311-x86_64-linux-gnu`), sys.path, distributions (PEP 503 name -> version)."""
 
     executable: str
     version: str
@@ -106,6 +106,7 @@ class Interpreter:
     path: tuple[str, ...]
     packages: Mapping[str, str]
     dist_info: tuple[str, ...]  # directories that hold the dist-info directories
+    magic: str = ""  # hex of the byte code's magic number
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class Inductor:
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
         """Versions, ABI and, on CPU, what `-march=native` code needs."""
         rows = same(self.name, facts, ["cpu.arch", "python.abi", "pkg.torch"])
-        rows += [Row("libc", "ge", facts.get("libc"), "hard", self.name, "the shared objects need this C library or a newer one")]
+        rows += [Row("libc.version", "ge", facts.get("libc.version"), "hard", self.name, "the shared objects need this C library or a newer one")]
         if target.is_gpu:
             rows += same(self.name, facts, ["gpu.name", "gpu.cc", "pkg.triton"])
             rows += same(self.name, facts, ["gpu.sm_count"], severity="soft")

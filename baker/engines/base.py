@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from baker.spec import DiffId, Digest
+from baker.pack.ground import Ground
+from baker.pack.layer import Layer
+from baker.spec import Digest
+
+__all__ = ["Base", "Engine", "Image", "Layer", "Recipe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,20 +23,7 @@ class Base:
     config: Mapping[str, Any] = field(default_factory=dict)
     layers: Sequence[Mapping[str, Any]] = ()  # OCI descriptors, referenced unchanged
     created: int = 0  # seconds since the epoch
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One packed layer on disk, with both identities; `kind` names it in reports and annotations."""
-
-    kind: str
-    digest: Digest
-    diff_id: DiffId
-    size: int  # compressed bytes
-    unpacked: int  # bytes of file content
-    files: int
-    media_type: str
-    path: Path
+    blobs: Path | None = None  # directory with the layers' blobs; None where the engine fetches them itself, and for scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +57,10 @@ class Engine(Protocol):
 
     def resolve(self, reference: str) -> Base:
         """Resolve `--base`. Raises UsageError for a form that this engine does not take, ArtifactError for a damaged image."""
+        ...
+
+    def ground(self, base: Base, root: str) -> Ground:
+        """What the base has on the way to the root. Raises ArtifactError for a link, file or volume there, and when the root is taken."""
         ...
 
     def build(self, recipe: Recipe, destination: str, tag: str) -> Image:

@@ -32,6 +32,10 @@ class Place(Protocol):
         """Move the warm-up tree away: each kind's live directory to `to/<kind>`."""
         ...
 
+    def restore(self, kinds: Sequence[str], come_from: Path) -> None:
+        """The reverse of stash: move `come_from/<kind>` to live."""
+        ...
+
     def install(self, layers: Sequence[Path]) -> None:
         """Unpack an image's layers at the root as a container runtime would, in place of everything that was there."""
         ...

@@ -65,6 +65,13 @@ class LocalPlace:
         for kind in kinds:
             shutil.move(self.live(kind), to / kind)
 
+    def restore(self, kinds: Sequence[str], come_from: Path) -> None:
+        """A rename where both share a file system, else a copy."""
+        for kind in kinds:
+            remove(Path(self.live(kind)))
+            shutil.move(come_from / kind, Path(self.root) / "live" / kind)
+        remove(come_from)
+
     def install(self, layers: Sequence[Path]) -> None:
         """Unpack at the root; what an earlier install left goes first."""
         unpack(layers, self.root)

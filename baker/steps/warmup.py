@@ -11,8 +11,10 @@ from baker.caches.bytecode import MISSING_SHARE, missing_share
 from baker.inside.job import JobResult
 from baker.pack.tree import inventory
 from baker.spec import Strategy
+from baker.steps import partial
 from baker.steps.changes import Changes
 from baker.steps.jobs import Bed, make_job, server_env
+from baker.steps.partial import Rounds
 from baker.steps.rounds import changes_of, record, reference_tokens, require_ok
 from baker.steps.work import read_json, write_json
 
@@ -55,6 +57,7 @@ def warm(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[
     outcome = _rounds(bed, strategy, say, kinds, home)
     if isinstance(outcome, Fallen):
         write_json(home / "fallen.json", outcome.document())
+        partial.forget(home)
     return outcome
 
 
@@ -69,32 +72,41 @@ def _resume(home: Path, strategy: Strategy) -> Warmed | None:
 
 
 def _rounds(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...], home: Path) -> Warmed | Fallen:
-    bed.place.wipe()
-    active = tuple(kind for kind in kinds if kind != "bytecode")
-    rounds: list[dict[str, Any]] = []
-    tokens: list[list[int]] = []
-    for number in range(1, MAX_ROUNDS + 1):
+    done = partial.take_back(home, bed.place)
+    if done is not None:
+        say(f"strategy {strategy.name}: going on after round {len(done.records)} of an earlier run")
+    state = done or Rounds(tuple(kind for kind in kinds if kind != "bytecode"))
+    try:
+        return _until_fixpoint(bed, strategy, say, kinds, home, state)
+    except BaseException:
+        if state.records:
+            bed.place.stash(state.kinds, home / "partial")
+        raise
+
+
+def _until_fixpoint(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...], home: Path, state: Rounds) -> Warmed | Fallen:
+    for number in range(len(state.records) + 1, MAX_ROUNDS + 1):
         bed.work.state("warm-up", strategy=strategy.name, round=number)
         say(f"strategy {strategy.name}: round {number}: starting the server")
-        result = _play(bed, strategy, active, number)
-        changes = changes_of(result, active, bed.runtime, bed.plan.interpreter)
-        rounds.append(record(number, result, changes))
-        write_json(home / "rounds" / f"{number}.json", rounds[-1])
+        result = _play(bed, strategy, state.kinds, number)
+        changes = changes_of(result, state.kinds, bed.runtime, bed.plan.interpreter)
+        state.records.append(record(number, result, changes))
+        state.live = {kind: result.after.get(f"live/{kind}", {}) for kind in state.kinds}
         say(f"strategy {strategy.name}: round {number}: {_summary(result, changes)}")
         if number > 1 and (fallen := _refused(strategy, result, changes, number)):
             return fallen
         if number == 1:
-            tokens = reference_tokens(result)
-            if _wants_bytecode(bed, result, say) and "bytecode" in kinds:
-                active = ("bytecode", *active)
-                continue
-        if number > 1 and changes.count == 0:
-            return _stash(bed, strategy, active, rounds, tokens, home)
-    last = rounds[-1]["files"]
+            state.tokens = reference_tokens(result)
+            if "bytecode" in kinds and _wants_bytecode(bed, result, say):
+                state.kinds, state.live = ("bytecode", *state.kinds), {"bytecode": {}, **state.live}
+        elif changes.count == 0:
+            return _stash(bed, strategy, state, home)
+        partial.save(home, state)
+    last = state.records[-1]["files"]
     return Fallen(
         strategy.name,
         f"no fixpoint after {MAX_ROUNDS} rounds: each start still adds or changes files",
-        {"files": [r["files"] for r in rounds[1:]], "last": (last["new"] + last["changed"])[:20]},
+        {"files": [r["files"] for r in state.records[1:]], "last": (last["new"] + last["changed"])[:20]},
     )
 
 
@@ -149,11 +161,10 @@ def _summary(result: JobResult, changes: Changes) -> str:
     return f"ready after {result.ready_s or 0:.1f} s" + (f" (engine init {init:.1f} s)" if init is not None else "") + f": {verdict}"
 
 
-def _stash(bed: Bed, strategy: Strategy, kinds: tuple[str, ...], rounds: list[dict[str, Any]], tokens: list[list[int]], home: Path) -> Warmed:
+def _stash(bed: Bed, strategy: Strategy, state: Rounds, home: Path) -> Warmed:
     tree = home / "tree"
-    bed.place.stash(kinds, tree)
-    write_json(
-        home / "tree.json",
-        {"kinds": kinds, "inventory": {kind: inventory(tree / kind) for kind in kinds}, "rounds": rounds, "tokens": tokens},
-    )
-    return Warmed(strategy, kinds, tree, tuple(rounds), tokens)
+    bed.place.stash(state.kinds, tree)
+    trees = {kind: inventory(tree / kind) for kind in state.kinds}
+    write_json(home / "tree.json", {"kinds": state.kinds, "inventory": trees, "rounds": state.records, "tokens": state.tokens})
+    partial.forget(home)
+    return Warmed(strategy, state.kinds, tree, tuple(state.records), state.tokens)

@@ -21,7 +21,7 @@ FACTS = {
     "cpu.isa": ["avx2", "fma"],
     "cpu.vector": "avx2",
     "cpu.count": 2,
-    "libc": "glibc 2.36",
+    "libc.version": "2.36",
     "python.version": "3.11.7",
     "python.abi": "cpython-311-x86_64-linux-gnu",
     "pkg.torch": "2.13.0+cpu",

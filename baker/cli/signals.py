@@ -1,0 +1,35 @@
+"""INT and TERM become an exception in the main thread, so that every `finally` on the way out ends what it started."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from baker.errors import Interrupted
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# A second Ctrl-C must not cut the clean-up short: until then (the driver's grace of 10 s, and some) it is only noted.
+PATIENCE_S = 15.0
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Raise Interrupted (exit 130 or 143) on INT or TERM while inside; the handlers of before are put back."""
+    first: list[float] = []
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if first and now - first[0] < PATIENCE_S:
+            return
+        first[:] = [now]
+        raise Interrupted(signum, f"ended by {signal.Signals(signum).name}")
+
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,108 @@
+"""Read the image's manifest, observe the machine, and judge: everything that start knows before it touches live."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from baker.inside import manifest as manifests
+from baker.inside.check import Verdict, check
+from baker.inside.choose import pick_set, wanted_facts
+from baker.inside.finding import Finding
+from baker.inside.pristine import survey
+from baker.inside.probe import observe
+from baker.inside.settings import Settings
+from baker.inside.status import say
+
+BOUND_BY = "BAKER_MANIFEST_DIGEST"
+LIMIT = 1 << 30  # bytes of a manifest; 20,000 files make 4 MB
+
+
+class Decision(NamedTuple):
+    """The verdict and what it rests on; `manifest` and `cache_set` are None when there is none that may be trusted or that fits."""
+
+    verdict: Verdict
+    digest: str
+    manifest: Optional[manifests.Manifest]
+    cache_set: Optional[manifests.CacheSet]
+    facts: Dict[str, Any]
+
+
+def _nothing(findings: Sequence[Finding], digest: str = "", manifest: Optional[manifests.Manifest] = None, facts: Any = None) -> Decision:
+    return Decision(Verdict("", (), tuple(findings), {}), digest, manifest, None, facts or {})
+
+
+def _image(code: str, message: str, found: Any, expected: Any, remedy: str) -> Finding:
+    return Finding(code, "hard", "", message, found, expected, remedy)
+
+
+def read_manifest(path: str) -> bytes:
+    """The manifest's bytes; only a regular file is read. Raises OSError or ValueError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LIMIT:
+            raise ValueError("not a regular file of at most %d bytes" % LIMIT)
+        return file.read()
+
+
+def _trusted(settings: Settings) -> Tuple[Optional[manifests.Manifest], str, List[Finding]]:
+    """The manifest if it is the one that the image's configuration names, its digest, and why not."""
+    path = os.path.join(settings.root, "manifest.json")
+    again = "pull the image again by its digest; if it persists, build it again"
+    try:
+        data = read_manifest(path)
+    except (OSError, ValueError) as error:
+        return None, "", [_image("manifest-unreadable", path, str(error), "the image's manifest", again)]
+    digest, named = manifests.digest(data), settings.env.get(BOUND_BY, "")
+    if not named:
+        remedy = "keep the image's variables; the value is the label and variable of the image's configuration"
+        return (
+            None,
+            digest,
+            [_image("manifest-unbound", "%s is not set: nothing binds the manifest to the image" % BOUND_BY, "unset", digest, remedy)],
+        )
+    if named != digest:
+        return None, digest, [_image("manifest-mismatch", "the manifest is not the one that the image was made with", digest, named, again)]
+    try:
+        return manifests.parse(data), digest, []
+    except manifests.ManifestError as error:
+        return None, digest, [_image("manifest-damaged", str(error), None, None, again)]
+
+
+def _interpreter(manifest: manifests.Manifest) -> Tuple[str, List[str]]:
+    """The server's interpreter and dist-info directories, as recorded in the plan: "interpreter": {"executable", "dist_info"}."""
+    document = manifest.plan.get("interpreter")
+    document = document if isinstance(document, dict) else {}
+    python, dist_info = document.get("executable"), document.get("dist_info")
+    directories = [item for item in dist_info if isinstance(item, str)] if isinstance(dist_info, list) else []
+    return python if isinstance(python, str) else "", directories
+
+
+def _progress(done: int, total: int) -> None:
+    say("checked %d of %d files" % (done, total))
+
+
+def decide(settings: Settings) -> Decision:
+    """Judge the image of `settings.root` for this machine and `settings.command`. Raises nothing for any content of the image."""
+    manifest, digest, findings = _trusted(settings)
+    if manifest is None:
+        return _nothing(findings, digest)
+    python, dist_info = _interpreter(manifest)
+    names = wanted_facts(manifest) + [row.fact for cache_set in manifest.sets for kind in cache_set.kinds for row in kind.rows]
+    facts = observe(names, python, dist_info, settings.env)
+    if manifest.raw.get("unproven") is True:
+        findings.append(
+            Finding("unproven", "soft", "", "nobody has shown that this image starts warm", "built with --no-prove", "a proof", "baker prove")
+        )
+    cache_set, reasons = pick_set(manifest, facts, settings.command)
+    if cache_set is None:
+        return _nothing([*findings, *reasons], digest, manifest, facts)
+    files = sum(len(kind.files) for kind in cache_set.kinds)
+    say("checking %d files of set %s (%s, at most %g s)" % (files, ascii(cache_set.name)[1:-1], settings.level, settings.limit_s))
+    surveys = survey(settings.root, cache_set, settings.level, settings.limit_s, _progress)
+    verdict = check(cache_set, facts, surveys, settings.command, settings.env, settings.level).plus(findings)
+    if not settings.command:
+        verdict = verdict.plus([Finding("arguments-not-given", "soft", "", "no command was given, so none is compared")])
+    return Decision(verdict, digest, manifest, cache_set, facts)

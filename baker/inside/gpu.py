@@ -1,0 +1,180 @@
+"""Facts about the GPU from the driver's own libraries, by ctypes, in a forked child: a driver that hangs must not hang the start.
+
+libcuda answers for what the server will see (it honours CUDA_VISIBLE_DEVICES); NVML only gives the driver's version. Names and numbers are those of
+NVIDIA's public headers (cuda.h, nvml.h). Without libcuda the answer takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from typing import Any, Dict, List, Tuple
+
+LIMIT_S = 5.0  # a healthy cuInit on an 8-GPU machine stays below; beyond it the driver counts as hanging
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h: the child goes when start is ended while the driver hangs
+
+# CUdevice_attribute in cuda.h.
+SM_COUNT, CC_MAJOR, CC_MINOR = 16, 75, 76
+# CUresult in cuda.h, as far as the remedy differs.
+NO_DEVICE, STUB, DRIVER_MISMATCH, COMPAT_UNSUPPORTED = 100, 34, 803, 804
+
+
+def explain(code: int, driver: str) -> str:
+    """What a failed cuInit means. `driver` is the kernel driver's version, "" when unknown."""
+    host = "host driver %s" % (driver or "of unknown version")
+    if code in (DRIVER_MISMATCH, COMPAT_UNSUPPORTED):
+        return (
+            "CUDA error %d: the compat libcuda in the image conflicts with the %s; take the compat directory out of LD_LIBRARY_PATH "
+            "and /etc/ld.so.conf.d, or use an image for this driver" % (code, host)
+        )
+    if code == NO_DEVICE:
+        return "CUDA error 100: the driver sees no device (check CUDA_VISIBLE_DEVICES and the container's GPU request)"
+    if code == STUB:
+        return "CUDA error 34: libcuda.so.1 is the toolkit's stub, not the driver's library; take the stubs directory out of the loader path"
+    return "CUDA error %d at cuInit, %s" % (code, host)
+
+
+def _driver_version(ctypes: Any) -> str:
+    """The kernel driver's version from NVML, else from /proc; "" when neither tells."""
+    text = ctypes.create_string_buffer(96)
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        told = nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, 96) == 0
+    except (OSError, AttributeError):
+        told = False  # no NVML in this container: the kernel module's own file is the next source
+    if told:
+        return str(text.value.decode("ascii", "replace"))
+    try:
+        with open("/proc/driver/nvidia/version", encoding="ascii", errors="replace") as file:
+            words = file.readline().split()
+    except OSError:
+        return ""
+    return next((word for word in words if word[0].isdigit() and "." in word), "")
+
+
+def _device(ctypes: Any, cuda: Any, index: int) -> Dict[str, Any]:
+    handle = ctypes.c_int()
+    name = ctypes.create_string_buffer(256)
+    memory = ctypes.c_size_t()
+    codes = [cuda.cuDeviceGet(ctypes.byref(handle), index), cuda.cuDeviceGetName(name, 256, handle)]
+    codes.append(cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), handle))
+    values = []
+    for attribute in (CC_MAJOR, CC_MINOR, SM_COUNT):
+        value = ctypes.c_int()
+        codes.append(cuda.cuDeviceGetAttribute(ctypes.byref(value), attribute, handle))
+        values.append(value.value)
+    if any(codes):
+        raise OSError("device %d: CUDA error %d" % (index, max(codes)))
+    return {
+        "gpu.name": name.value.decode("utf-8", "replace"),
+        "gpu.cc": "%d.%d" % (values[0], values[1]),
+        "gpu.sm_count": values[2],
+        "gpu.memory": memory.value,
+    }
+
+
+def _query() -> Dict[str, Any]:
+    """Runs in the child: all facts, or gpu.error."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    facts: Dict[str, Any] = {"gpu.count": 0}
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        missing = "cannot open shared object file" in str(error) and str(error).startswith("libcuda.so.1:")
+        facts["gpu.error"] = "libcuda.so.1 not found" if missing else "libcuda.so.1 cannot be loaded: %s" % error
+        return facts
+    driver = _driver_version(ctypes)
+    facts["driver.version"] = driver or None
+    version = ctypes.c_int()
+    if cuda.cuDriverGetVersion(ctypes.byref(version)) == 0:
+        facts["cuda.driver_api"] = "%d.%d" % (version.value // 1000, version.value % 1000 // 10)
+    code = cuda.cuInit(0)
+    if code:
+        facts["gpu.error"] = explain(code, driver)
+        return facts
+    count = ctypes.c_int()
+    code = cuda.cuDeviceGetCount(ctypes.byref(count))
+    if code:
+        facts["gpu.error"] = "CUDA error %d at cuDeviceGetCount" % code
+        return facts
+    facts["gpu.count"] = count.value
+    facts.update(_merge([_device(ctypes, cuda, i) for i in range(count.value)]))
+    return facts
+
+
+def _merge(devices: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """One value where all devices agree, else the list of different ones (which no `eq` row accepts)."""
+    merged: Dict[str, Any] = {}
+    for key in devices[0] if devices else ():
+        values = [device[key] for device in devices]
+        merged[key] = values[0] if values.count(values[0]) == len(values) else sorted(set(values))
+    return merged
+
+
+def _child(write: int) -> None:
+    """Answer on the pipe and leave without running any of the parent's exit handlers."""
+    try:
+        try:
+            facts = _query()
+        except (OSError, AttributeError, ValueError) as error:
+            facts = {"gpu.error": "%s: %s" % (type(error).__name__, error)}
+        os.write(write, json.dumps(facts).encode("ascii"))
+    finally:
+        os._exit(0)
+
+
+def _receive(read: int, limit_s: float) -> Tuple[bytes, bool]:
+    """Everything the child wrote, and whether it ended in time."""
+    data = b""
+    end = time.monotonic() + limit_s
+    while True:
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([read], [], [], left)[0]:
+            return data, False
+        piece = os.read(read, 65536)
+        if not piece:
+            return data, True
+        data += piece
+
+
+def query(limit_s: float = LIMIT_S) -> Dict[str, Any]:
+    """Facts gpu.count, gpu.name, gpu.cc ("9.0"), gpu.sm_count, gpu.memory (bytes), driver.version, cuda.driver_api ("13.0"), gpu.error.
+
+    Facts that the driver did not give are absent. Takes at most `limit_s` seconds; raises nothing.
+    """
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        _child(write)
+    os.close(write)
+    try:
+        data, ended = _receive(read, limit_s)
+    finally:
+        os.close(read)
+        if not _reaped(pid):
+            os.kill(pid, signal.SIGKILL)
+            _reaped(pid, 1.0)
+    if not ended:
+        return {"gpu.error": "the driver did not answer within %g s; look at dmesg and nvidia-smi on the node" % limit_s}
+    try:
+        facts = json.loads(data.decode("ascii"))
+    except ValueError:
+        return {"gpu.error": "the driver library ended the process that asked it"}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _reaped(pid: int, wait_s: float = 0.2) -> bool:
+    """Collect the child; False when it is still there (a process in an uninterruptible driver call cannot be waited for)."""
+    end = time.monotonic() + wait_s
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.001)
+    return True

@@ -1,0 +1,3 @@
+"""Simulated Triton."""
+
+__version__ = "3.9.0"

@@ -1,0 +1,5 @@
+"""Simulated vLLM."""
+
+from vllm import version
+
+__version__ = version.VERSION
