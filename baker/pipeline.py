@@ -64,6 +64,7 @@ def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
     if plan.model.commit:
         hub.fetch(plan.model, "dummy" if request.weights == "dummy" else "real")
     with ports.executor.claim(plan.root, work.directory, plan.interpreter.executable) as place:
+        place.link_model(plan.model.path, plan.model.served)
         bed = Bed(plan, ports.runtime, ports.executor, place, work, ports.runtime.script(plan, plan.profile))
         if existing is not None:
             say(f"{existing.reference} is there already: nothing to bake")
@@ -156,6 +157,8 @@ def prove_reference(reference: str, ports_of: Callable[[str], Ports], engine: En
     image = engine.read(reference)
     opened = images.open_image(engine, image)
     plan = planning.from_manifest(opened.manifest.plan, Path(model) if model else None)
+    if plan.model.commit:
+        hub.fetch(plan.model, "dummy" if plan.weights == "dummy" else "real")
     ports = ports_of(plan.runtime)
     found = planning.inspect_interpreter(plan.interpreter.executable, ports.executor)
     if found.version != plan.interpreter.version:
@@ -168,5 +171,6 @@ def prove_reference(reference: str, ports_of: Callable[[str], Ports], engine: En
         )
     directory = Work(work or state_home() / plan.id / plan.set_name)
     with ports.executor.claim(plan.root, directory.directory, plan.interpreter.executable) as place:
+        place.link_model(plan.model.path, plan.model.served)
         bed = Bed(plan, ports.runtime, ports.executor, place, directory, ports.runtime.script(plan, plan.profile))
         return reprove(bed, engine, image, True, say)

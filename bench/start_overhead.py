@@ -71,9 +71,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        image = images.make(
-            Path(directory) / "image", content=lambda kind: content(kind, options.files // 2, options.size), zip_data=start_zip()
-        )
+        image = images.make(Path(directory) / "image", content=lambda kind: content(kind, options.files // 2, options.size), zip_data=start_zip())
         serve = image.document["sets"][0]["serve"]
         serve["program"], serve["argv"] = ["/bin/true"], []
         image.write_manifest()

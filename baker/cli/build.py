@@ -60,7 +60,7 @@ def show(console: Console, built: Built) -> int:
     if proof:
         lines.append(f"strategy {proof.document['strategy']}: {proof.document['verdict']}")
         lines += [f"  {finding.line()}" for finding in proof.findings]
-        lines += [f"  allowed {rule}: {len(paths)} matches ({', '.join(paths[:3])})" for rule, paths in allowed(proof.document).items()]
+        lines += [f"  allowed {rule}: {len(paths)} files: {_some(paths, console.verbose)}" for rule, paths in allowed(proof.document).items()]
     else:
         lines.append(f"strategy {built.record.get('strategy')}: NOT proven")
     lines += [f"partial: {entry}" for entry in built.partial]
@@ -85,12 +85,17 @@ def evidence(found: Any) -> list[str]:
 
 
 def allowed(proof: Any) -> dict[str, list[str]]:
-    """Every pattern that matched in any start, with all its matches."""
-    found: dict[str, list[str]] = {}
+    """Every pattern that matched in any start, with all its matches (`ROOT/PATH`), each once."""
+    found: dict[str, set[str]] = {}
     for start in proof["starts"]:
         for rule, paths in start.get("files", {}).get("allowed", {}).items():
-            found.setdefault(rule, []).extend(paths)
-    return found
+            found.setdefault(rule, set()).update(paths)
+    return {rule: sorted(paths) for rule, paths in found.items()}
+
+
+def _some(paths: list[str], verbose: int) -> str:
+    shown = paths if verbose else paths[:2]
+    return ", ".join(shown) + ("" if len(shown) == len(paths) else ", … (all with -v)")
 
 
 @baker_command("build", cls=ServeCommand)

@@ -40,6 +40,10 @@ class Place(Protocol):
         """Unpack an image's layers at the root as a container runtime would, in place of everything that was there."""
         ...
 
+    def link_model(self, path: Path, served: str) -> None:
+        """Make the model at `path` reachable under the served string, where that is another path. Raises MachineError when that path is taken."""
+        ...
+
     def fresh(self, name: str) -> Path:
         """A new empty directory outside of the root, for HOME, TMPDIR or a record; gone when the place is given back."""
         ...

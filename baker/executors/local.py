@@ -41,6 +41,7 @@ class LocalPlace:
         self._work = work
         self._fresh = Path(tempfile.mkdtemp(prefix="baker-"))
         self._fresh.chmod(0o711)
+        self._links: list[Path] = []
         self._tools = work / "tools.zip"
         self._tools.write_bytes(tools_zip())
 
@@ -76,6 +77,24 @@ class LocalPlace:
         """Unpack at the root; what an earlier install left goes first."""
         unpack(layers, self.root)
 
+    def link_model(self, path: Path, served: str) -> None:
+        """A symbolic link at `served`, taken away again with the place."""
+        link = Path(served)
+        if not link.is_absolute() or (link.exists() and link.samefile(path)):
+            return
+        try:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+        except OSError as error:
+            raise MachineError(
+                f"cannot link the model to {served}",
+                code="served-model-taken",
+                found=error.strerror or str(error),
+                expected=f"nothing there, or the model {path}",
+                remedy="move what is there away, or pass another --served-model",
+            ) from None
+        self._links.append(link)
+
     def fresh(self, name: str) -> Path:
         """A new directory below this place's own temporary directory, open to any UID."""
         path = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._fresh))
@@ -83,7 +102,9 @@ class LocalPlace:
         return path
 
     def close(self) -> None:
-        """Remove the temporary directories and what is below the root."""
+        """Remove the temporary directories, the model's link and what is below the root."""
+        for link in self._links:
+            link.unlink(missing_ok=True)
         remove(self._fresh)
         self.wipe()
 

@@ -98,7 +98,7 @@ def _segments(text: str) -> List[List[str]]:
     """Simple commands of a shell string; what does not parse is split at blanks."""
     try:
         lexer = shlex.shlex(text.replace("\n", " ; "), posix=True, punctuation_chars=";&|()")
-        lexer.whitespace_split = True
+        lexer.whitespace_split, lexer.commenters = True, ""
         words = list(lexer)
     except ValueError:
         words = text.split()

@@ -97,7 +97,10 @@ def _needs(job: Job, extra: Iterable[str]) -> List[Tuple[str, int]]:
             if os.path.isdir(word):
                 needs.extend((os.path.join(word, name), os.R_OK) for name in sorted(os.listdir(word))[:200])
     homes = [job.env[name] for name in ("HOME", "TMPDIR") if name in job.env]
-    needs.extend((path, os.W_OK | os.X_OK) for path in [*job.roots.values(), *homes] if os.path.isdir(path))
+    for path in [*job.roots.values(), *homes]:
+        if os.path.isdir(path):
+            # A sealed tree (pristine is 0555) is only read, whoever the server runs as.
+            needs.append((path, os.X_OK | (os.W_OK if os.stat(path).st_mode & 0o222 else os.R_OK)))
     needs.extend((path, os.R_OK) for path in extra)
     return needs
 

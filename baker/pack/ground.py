@@ -35,7 +35,6 @@ class Ground:
 
 @dataclass
 class _Pass:
-    root: str
     way: tuple[str, ...]
     found: dict[str, tarfile.TarInfo | None] = field(default_factory=dict)  # None: only implied by a deeper path
     inside: set[str] = field(default_factory=set)
@@ -86,7 +85,7 @@ def survey_base(config: Mapping[str, Any], layers: Sequence[LayerFile], root: st
 
     Raises ArtifactError for a link, file or VOLUME on the way, for a root that already holds baker's names, and for a damaged layer.
     """
-    work = _Pass(root, ancestors(root))
+    work = _Pass(ancestors(root))
     inner = config.get("config") or {}
     _refuse_volumes(inner.get("Volumes") or {}, root)
     for layer in layers:

@@ -67,6 +67,14 @@ class Vllm:
 
     def serve(self, model: Model, target: Target, extra: Sequence[str]) -> tuple[str, ...]:
         """`MODEL …` after `vllm serve`, `--model MODEL …` for the module that the CPU backend is started with."""
+        if model.served != model.source and not model.served.startswith("/"):
+            raise UsageError(
+                f"{model.served!r} cannot be served offline",
+                code="bad-served-model",
+                found=model.served,
+                expected="an absolute path, or the hub id itself",
+                remedy="pass --served-model with the path that production mounts the weights at",
+            )
         for word in extra:
             name = word.partition("=")[0].replace("_", "-")
             if name in _OWNED:
@@ -76,8 +84,12 @@ class Vllm:
         return (*head, *revision, *extra)
 
     def environment(self, model: Model, target: Target) -> Mapping[str, str]:
-        """Offline hub (part of the served string, design 5.6) and no usage statistics."""
-        return {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+        """Offline hub and no usage statistics; for a model served by its hub id also the cache it lies in.
+
+        Offline, vLLM replaces the id by the snapshot's path, which is in its key: bake, proof and production must agree on it (design 5.6).
+        """
+        cache = {"HF_HUB_CACHE": str(model.path.parents[2])} if model.commit and model.served == model.source else {}
+        return {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", **cache}
 
     def program(self, interpreter: Interpreter) -> tuple[str, ...]:
         """`vllm serve`; the CPU distribution's own script cannot find its version, so there it is the module."""

@@ -99,7 +99,7 @@ def _surveys(warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) ->
         result = survey(warmed.tree / name, by_name(name), secrets=secrets)
         hard = [f for f in result.findings if f.severity == "hard"]
         if hard and allow_partial:
-            bad = {f.path for f in result.files if any(f.path in finding.message for finding in hard)}
+            bad = {f.path for f in result.files if any(finding.message.startswith(f"{f.path} ") for finding in hard)}
             partial += [f"{name}: left out {path}" for path in sorted(bad)]
             result = survey(warmed.tree / name, by_name(name), secrets=secrets, exclude=bad)
         else:

@@ -13,6 +13,7 @@ from baker.errors import ArtifactError, UsageError
 from baker.inside.manifest import Manifest, ManifestError, canonical, digest, parse
 from baker.pack.image import LABEL_PLAN, LABEL_SET
 from baker.pack.reading import LayerReader, entry_name
+from baker.pack.unpack import own_layers
 from baker.spec import Plan
 from baker.steps import proof as proofs
 from baker.steps.proof import Proof
@@ -39,8 +40,8 @@ def environment(image: Image) -> dict[str, str]:
 
 
 def layer_paths(image: Image) -> tuple[Path, ...]:
-    """Blob files of the layers, lowest first."""
-    return tuple(image.blobs / str(layer["digest"]).removeprefix("sha256:") for layer in image.manifest.get("layers", ()))
+    """Blob files of baker's own layers, lowest first; the base's are this machine's own file system already."""
+    return tuple(layer.path for layer in own_layers(image.manifest, image.config, image.blobs))
 
 
 def open_image(engine: Engine, image: Image) -> Opened:

@@ -14,7 +14,7 @@ from typing import Any
 
 from baker.inside.finding import Finding
 from baker.inside.job import JobResult
-from baker.inside.manifest import CacheSet
+from baker.inside.manifest import CacheSet, Pattern
 from baker.runtimes.base import Runtime
 from baker.spec import Interpreter
 from baker.steps.changes import Changes, compare, expected_live, merge
@@ -25,6 +25,7 @@ MIN_TOKENS = 24
 MIN_DISTINCT = 10
 STEP_RATIO = 1.15  # design: no slower a step
 SHOWN = 12
+OWN = (Pattern("baker-status.json", "start's own status file, where /run is not writable"),)
 
 
 def changes(result: JobResult, cache_set: CacheSet, root: str, runtime: Runtime, interpreter: Interpreter) -> Changes:
@@ -36,7 +37,8 @@ def changes(result: JobResult, cache_set: CacheSet, root: str, runtime: Runtime,
         parts.append(compare(live, expected_live(kind.files, f"{root}/sets/{cache_set.name}/{kind.name}", after), after, kind.mutable))
         parts.append(compare(pristine, result.before.get(pristine, {}), result.after.get(pristine, {}), ()))
     for name in ("home", "tmp"):
-        parts.append(compare(name, result.before.get(name, {}), result.after.get(name, {}), transient_patterns(runtime, interpreter, name)))
+        patterns = [*transient_patterns(runtime, interpreter, name), *(OWN if name == "tmp" else ())]
+        parts.append(compare(name, result.before.get(name, {}), result.after.get(name, {}), patterns))
     return merge(parts)
 
 

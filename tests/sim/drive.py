@@ -86,12 +86,16 @@ class Bench:
         )
         return dataclasses.replace(base, **changes)
 
-    def start(self, job: Job, **popen: Any) -> subprocess.Popen[bytes]:
-        """Start the driver and do not wait."""
+    def command(self, job: Job) -> list[str]:
+        """Write the job file; the driver's command line."""
         path = Path(job.out).with_suffix(".job")
         path.write_text(dump(job))
+        return [sys.executable, "-I", "-S", str(self.tools), "drive", str(path)]
+
+    def start(self, job: Job, **popen: Any) -> subprocess.Popen[bytes]:
+        """Start the driver and do not wait."""
         environment = popen.pop("env", {"PATH": os.environ["PATH"]})
-        return subprocess.Popen([sys.executable, "-I", "-S", str(self.tools), "drive", str(path)], env=environment, **popen)
+        return subprocess.Popen(self.command(job), env=environment, **popen)
 
     def run(self, job: Job, expect: int = 0, **popen: Any) -> JobResult:
         """Run the driver to its end and read the result."""

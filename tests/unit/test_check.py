@@ -69,7 +69,10 @@ def test_versions_compare_as_numbers() -> None:
 
 def test_the_finding_names_both_values_and_what_is_missing() -> None:
     finding = judge(row("cpu.isa", "superset", ["avx2", "amx_tile"]), "inductor", {"cpu.isa": ["avx2"], "unknown": {}})
-    assert finding and finding.line() == "hard inductor fact-differs: cpu.isa does not fit (got without amx_tile, expected all 2 of the builder's): the remedy"
+    assert (
+        finding
+        and finding.line() == "hard inductor fact-differs: cpu.isa does not fit (got without amx_tile, expected all 2 of the builder's): the remedy"
+    )
 
 
 @pytest.mark.parametrize("severity", ["hard", "soft"])

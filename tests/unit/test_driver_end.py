@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -95,10 +96,7 @@ _PARENT = "import subprocess,sys; p=subprocess.Popen(sys.argv[1:]); print(p.pid,
 
 def test_parent_is_killed(bench: Bench, stranger: Any) -> None:
     job = _job(bench)
-    bench.start(job).kill()  # writes the job file
-    path = Path(job.out).with_suffix(".job")
-    command = [sys.executable, "-I", "-S", str(bench.tools), "drive", str(path)]
-    with subprocess.Popen([sys.executable, "-c", _PARENT, *command], stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen([sys.executable, "-c", _PARENT, *bench.command(job)], stdout=subprocess.PIPE) as parent:
         _until_played(bench, job)
         parent.kill()
         parent.wait()
@@ -122,8 +120,7 @@ def test_driver_itself_is_killed(bench: Bench, stranger: Any) -> None:
 
 
 def test_impatience_kills_at_once(bench: Bench) -> None:
-    job = _job(bench)
-    job = type(job)(**{**job.__dict__, "grace_s": 60.0})
+    job = dataclasses.replace(_job(bench), grace_s=60.0)
     with bench.start(job) as driver:
         _until_played(bench, job)
         driver.terminate()

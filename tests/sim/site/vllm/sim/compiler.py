@@ -76,6 +76,14 @@ def _precompiled_header(temporary):
     subprocess.run([_compiler(), str(header), "-x", "c++-header", "-o", str(output)], check=True)
 
 
+def _user():
+    """Torch 2.13 names the directory by UID when the UID has no passwd entry."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid_{os.getuid()}"
+
+
 class Compiler:
     """The worker's view: one strategy, one key."""
 
@@ -86,7 +94,7 @@ class Compiler:
         environment = {k: v for k, v in os.environ.items() if k.startswith("VLLM_") and k not in _UNHASHED}
         self.artifact_key = _digest(VERSION, TORCH, str(model.path), model.config, argv, environment)
         self.aot = os.environ.get("VLLM_USE_AOT_COMPILE", "1") != "0"
-        temporary = Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"
+        temporary = Path(tempfile.gettempdir()) / f"torchinductor_{_user()}"
         self.artifact = vllm_root() / "torch_compile_cache" / "torch_aot_compile" / self.artifact_key / "rank_0_0" / "model"
         root = self.artifact.parent.parent / "inductor_cache" if self.aot else Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR") or temporary)
         self.inductor = Inductor(root)

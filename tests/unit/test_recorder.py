@@ -1,0 +1,253 @@
+"""The recorder in real Python processes, as the first `sitecustomize` on PYTHONPATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from baker.inside.events import read, request_dump
+from baker.pack.zips import tools_zip
+from tests.sim.install import make_runtime
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_runtime(tmp_path_factory.mktemp("runtime"))
+
+
+@pytest.fixture
+def run(tmp_path: Path, python: str) -> Any:
+    """Run code under the recorder; returns (its output, lines by pid)."""
+    tools = tmp_path / "tools.zip"
+    tools.write_bytes(tools_zip())
+    directory = tmp_path / "record"
+    directory.mkdir()
+
+    def call(code: str, *flags: str, path: str = "", record: bool = True, **popen: Any) -> tuple[str, dict[int, list[dict[str, Any]]]]:
+        env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(filter(None, [str(tools), path]))}
+        if record:
+            env["BAKER_RECORD"] = str(directory)
+        done = subprocess.run([python, *flags, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True, timeout=30, **popen)
+        assert done.returncode == 0, done.stderr
+        files = {int(p.stem): [json.loads(line) for line in p.read_text().splitlines()] for p in directory.glob("*.jsonl")}
+        return done.stdout + done.stderr, files
+
+    call.directory = directory  # type: ignore[attr-defined]
+    return call
+
+
+def _kinds(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["e"] for line in lines]
+
+
+def test_start_heartbeat_and_end(run: Any) -> None:
+    _, files = run("import os, torch, time; time.sleep(0.4)")
+    (lines,) = files.values()
+    assert _kinds(lines) == ["start", "torch", "end"]
+    start = lines[0]
+    assert start["pid"] in files
+    assert start["ppid"] == os.getpid()
+    assert start["executable"].endswith("bin/python")
+    assert lines[-1]["torch"] is True
+    assert abs(lines[-1]["t"] - time.monotonic()) < 20  # one clock for all processes
+
+
+def test_without_the_variable_nothing_is_written(run: Any) -> None:
+    out, files = run("import sys; print(sys.flags.isolated)", record=False)
+    assert (out, files) == ("0\n", {})
+
+
+def test_counters_at_change_and_at_the_end(run: Any) -> None:
+    code = """
+        import time
+        from torch._dynamo.utils import counters
+        counters["inductor"]["fxgraph_cache_miss"] += 1
+        time.sleep(0.4)
+        time.sleep(0.4)
+        counters["aot_autograd"]["autograd_cache_hit"] += 2
+        print(sorted(counters))
+    """
+    out, files = run(code)
+    (lines,) = files.values()
+    assert out == "['aot_autograd', 'inductor']\n"
+    assert [line for line in lines if line["e"] == "counters"] == [
+        {"inductor": {"fxgraph_cache_miss": 1}, "e": "counters", "t": lines[2]["t"]},
+        {"inductor": {"fxgraph_cache_miss": 1}, "aot_autograd": {"autograd_cache_hit": 2}, "e": "counters", "t": lines[3]["t"]},
+    ]
+
+
+def test_child_compilers_of_every_kind(run: Any) -> None:
+    code = """
+        import os, subprocess, sys
+        subprocess.run(["true", "g++"])
+        subprocess.run(["/bin/true"], executable="/bin/true")
+        subprocess.run(["sh", "-c", "exit 0 # ninja"])
+        os.system("true ptxas k.ptx")
+        os.posix_spawn("/bin/true", ["clang", "a.c"], {})
+        if os.fork() == 0:
+            os.execv("/bin/true", ["ld", "a.o"])
+        os.wait()
+        try:
+            subprocess.run(["nvcc-does-not-exist", b"a.cu"])
+        except FileNotFoundError:
+            pass
+    """
+    _, files = run(code)
+    children = [(line["how"], line["argv"]) for lines in files.values() for line in lines if line["e"] == "child"]
+    assert sorted(children, key=str) == sorted(
+        [
+            ("subprocess.Popen", ["true", "g++"]),
+            ("subprocess.Popen", ["sh", "-c", "exit 0 # ninja"]),
+            ("os.system", "true ptxas k.ptx"),
+            ("os.posix_spawn", ["clang", "a.c"]),
+            ("os.exec", ["ld", "a.o"]),
+            ("subprocess.Popen", ["nvcc-does-not-exist", "a.cu"]),
+        ],
+        key=str,
+    )
+
+
+def test_fork_gets_its_own_file_and_inherits_a_base(run: Any) -> None:
+    code = """
+        import os, sys, time, warnings
+        warnings.simplefilter("error")
+        from torch._dynamo.utils import counters
+        counters["inductor"]["fxgraph_cache_miss"] += 2
+        time.sleep(0.4)
+        pid = os.fork()
+        if pid == 0:
+            counters["inductor"]["fxgraph_cache_miss"] += 1
+            time.sleep(0.4)
+            sys.exit()
+        os.waitpid(pid, 0)
+        counters["inductor"]["fxgraph_cache_miss"] += 5
+        open(os.devnull).close()
+        time.sleep(0.4)
+        os._exit(0)
+    """
+    _, files = run(code)
+    assert len(files) == 2
+    child = next(lines for lines in files.values() if lines[0]["forked"])
+    assert _kinds(child) == ["start", "base", "torch", "counters", "end"]
+    record = read(str(run.directory), lambda t: (t, ""))
+    assert record.counters == {"inductor.fxgraph_cache_miss": 8}
+    assert sorted(e.detail[-2:] for e in record.events) == ["+1", "+2", "+5"]
+
+
+def test_spawned_processes_are_recorded(run: Any, tmp_path: Path) -> None:
+    script = tmp_path / "spawn.py"
+    script.write_text(
+        "import multiprocessing as m, torch\n"
+        "def f():\n    import torch\n"
+        "if __name__ == '__main__':\n    p = m.get_context('spawn').Process(target=f); p.start(); p.join(); print(p.exitcode)\n"
+    )
+    out, files = run(f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')")
+    assert "0" in out
+    assert sum(any(line.get("torch") for line in lines if line["e"] == "end") for lines in files.values()) == 2
+
+
+def test_triton_listener_chains_the_one_that_is_there(run: Any) -> None:
+    code = """
+        import time
+        from triton import knobs
+        seen = []
+        knobs.compilation.listener = lambda **event: seen.append(sorted(event))
+        from vllm.sim import kernels
+        import os; os.environ["TRITON_CACHE_DIR"] = %r
+        kernels.launch(["a", "a"])
+        time.sleep(0.6)
+        kernels.launch(["b"])
+        print(len(seen), seen[0])
+    """
+    out, files = run(code % str(run.directory / "triton"))
+    (lines,) = files.values()
+    assert "3 ['cache_hit', 'metadata', 'metadata_group', 'src', 'times']" in out
+    assert [(line["name"], line["hit"], len(line["key"])) for line in lines if line["e"] == "triton"] == [
+        ("a", False, 64),
+        ("a", True, 64),
+        ("b", False, 64),
+    ]
+
+
+def test_dump_lists_sources_without_touching_lazy_modules(run: Any) -> None:
+    code = """
+        import sys, time, types
+        class Lazy(types.ModuleType):
+            def __getattr__(self, name):
+                raise SystemExit("touched")
+            __file__ = property(lambda self: sys.exit("touched"))
+        sys.modules["lazy"] = Lazy("lazy")
+        sys.modules["odd"] = 7
+        import transformers
+        time.sleep(0.6)
+        print("alive")
+    """
+    wanted = request_dump(str(run.directory))
+    out, files = run(code)
+    (lines,) = files.values()
+    dumps = [line for line in lines if line["e"] == "dump"]
+    assert out == "alive\n"
+    assert [dump["request"] for dump in dumps] == [wanted]
+    assert any(path.endswith("site-packages/transformers/__init__.py") for path in dumps[0]["modules"])
+    assert all(path.endswith(".py") for path in dumps[0]["modules"])
+
+
+def test_shadowed_sitecustomize_runs_under_its_name(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "sitecustomize.py").write_text("import sys\nprint(__name__, sys.modules[__name__].__file__)\n")
+    for record in (True, False):
+        out, _ = run("import sitecustomize; print(sitecustomize.__name__)", path=str(tmp_path / "theirs"), record=record)
+        assert out == f"sitecustomize {tmp_path}/theirs/sitecustomize.py\nsitecustomize\n"
+
+
+def test_an_error_of_theirs_is_reported_as_without_us(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "sitecustomize.py").write_text("raise RuntimeError('theirs')\n")
+    out, files = run("print('goes on')", path=str(tmp_path / "theirs"))
+    assert "RuntimeError: theirs" in out
+    assert "goes on" in out
+    assert [_kinds(lines) for lines in files.values()] == [["start", "end"]]
+
+
+def test_no_place_to_write_does_not_break_the_server(run: Any) -> None:
+    run.directory.rmdir()
+    out, files = run("import torch, subprocess; subprocess.run(['true', 'g++']); print('fine')")
+    assert (out, files) == ("fine\n", {})
+
+
+def test_own_exception_becomes_a_line(run: Any) -> None:
+    out, files = run("import sys, types, time; m = types.ModuleType('torch._dynamo.utils'); m.counters = 3; sys.modules[m.__name__] = m; time.sleep(0.4); print('fine')")
+    (lines,) = files.values()
+    assert out == "fine\n"
+    errors = [line["error"] for line in lines if line["e"] == "recorder-error"]
+    assert errors
+    assert errors[0].startswith("AttributeError")
+
+
+def test_secrets_on_the_command_line_are_not_recorded(run: Any) -> None:
+    run("import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass', '--api-key', 's3cret-1', '--hf-token=s3cret-2', '--port', '80'])")
+    text = "".join(path.read_text() for path in run.directory.glob("*.jsonl"))
+    assert "s3cret" not in text
+    assert '"--api-key", "***", "--hf-token=***", "--port", "80"' in text
+
+
+@pytest.mark.parametrize("flag", ["-I", "-S", "-E"])
+def test_isolated_processes_are_unobserved(run: Any, flag: str) -> None:
+    assert run("pass", flag)[1] == {}
+
+
+def test_record_of_a_killed_process_can_be_read(run: Any) -> None:
+    with pytest.raises(AssertionError):
+        run("import os, torch, time; time.sleep(0.4); os.kill(os.getpid(), 9)")
+    record = read(str(run.directory), lambda t: (t, ""))
+    assert len(record.torch) == 1
+    assert record.ended == set()
+    assert sys.platform == "linux"
