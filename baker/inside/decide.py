@@ -72,12 +72,12 @@ def _trusted(settings: Settings) -> Tuple[Optional[manifests.Manifest], str, Lis
 
 
 def _interpreter(manifest: manifests.Manifest) -> Tuple[str, List[str]]:
-    """The server's interpreter and dist-info directories, as recorded in the plan: "interpreter": {"executable", "dist_info"}."""
-    document = manifest.plan.get("interpreter")
-    document = document if isinstance(document, dict) else {}
-    python, dist_info = document.get("executable"), document.get("dist_info")
-    directories = [item for item in dist_info if isinstance(item, str)] if isinstance(dist_info, list) else []
-    return python if isinstance(python, str) else "", directories
+    """The server's interpreter and its dist-info directories: a set's serve {"python", "dist_info"}, the same in all sets of one base."""
+    for serve in (cache_set.serve for cache_set in manifest.sets):
+        python, dist_info = serve.get("python"), serve.get("dist_info")
+        if isinstance(python, str) and isinstance(dist_info, list):
+            return python, [item for item in dist_info if isinstance(item, str)]
+    return "", []
 
 
 def _progress(done: int, total: int) -> None:

@@ -47,9 +47,8 @@ class Followed(NamedTuple):
     content: str
 
 
-def _read(fd: int, size: int, buffer: bytearray) -> Tuple[int, str]:
+def _read(fd: int, size: int, view: memoryview) -> Tuple[int, str]:
     """Hash an open file: bytes read and hex digest."""
-    view = memoryview(buffer)
     total = os.preadv(fd, [view], 0)
     hasher = hashlib.sha256(view[:total])
     while total < size:
@@ -61,12 +60,13 @@ def _read(fd: int, size: int, buffer: bytearray) -> Tuple[int, str]:
     return total, hasher.hexdigest()
 
 
-def hash_file(path: str, buffer: Optional[bytearray] = None) -> Tuple[int, str]:
+def hash_file(path: str, buffer: Optional[memoryview] = None) -> Tuple[int, str]:
     """Size in bytes and sha256 of a regular file, read whole and unchanged.
 
     Raises InventoryError for anything that is not a regular file (never opened for reading), cannot be read, or changed in each of 3 reads.
+    `buffer` is room to read into, for callers with many files.
     """
-    buffer = bytearray(BLOCK) if buffer is None else buffer
+    view = memoryview(bytearray(BLOCK)) if buffer is None else buffer
     try:
         # O_NONBLOCK: the open of a FIFO returns at once instead of waiting for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -77,7 +77,7 @@ def hash_file(path: str, buffer: Optional[bytearray] = None) -> Tuple[int, str]:
             before = os.fstat(fd)
             if not stat.S_ISREG(before.st_mode):
                 raise InventoryError(path, "not a regular file")
-            total, digest = _read(fd, before.st_size, buffer)
+            total, digest = _read(fd, before.st_size, view)
             after = os.fstat(fd)
             if total == before.st_size == after.st_size and before.st_mtime_ns == after.st_mtime_ns:
                 return total, digest
@@ -98,13 +98,6 @@ def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _entry(item: os.DirEntry[str]) -> Entry:
-    status = item.stat(follow_symlinks=False)
-    if stat.S_ISREG(status.st_mode):
-        return Entry("file", status.st_size)
-    return Entry("other", 0)
-
-
 def _scan(fd: int, prefix: str, depth: int, found: Dict[str, Entry]) -> None:
     if depth > DEPTH:
         raise InventoryError(prefix, "more than %d directories deep" % DEPTH)
@@ -113,7 +106,9 @@ def _scan(fd: int, prefix: str, depth: int, found: Dict[str, Entry]) -> None:
     for item in listing:
         path = prefix + item.name
         try:
-            if item.is_symlink():
+            if item.is_file(follow_symlinks=False):
+                found[path] = Entry("file", item.stat(follow_symlinks=False).st_size)
+            elif item.is_symlink():
                 target = os.readlink(item.name, dir_fd=fd)
                 found[path] = Entry("link", len(os.fsencode(target)), target)
             elif item.is_dir(follow_symlinks=False):
@@ -123,7 +118,7 @@ def _scan(fd: int, prefix: str, depth: int, found: Dict[str, Entry]) -> None:
                 finally:
                     os.close(below)
             else:
-                found[path] = _entry(item)
+                found[path] = Entry("other", 0)
         except FileNotFoundError:
             continue  # removed between the listing and the look: it is not there
         except OSError as error:
@@ -152,7 +147,7 @@ Hashed = Union[Tuple[int, str], InventoryError]
 
 
 def _worker(jobs: Iterable[Tuple[K, str]], results: Dict[K, Hashed], stop: threading.Event) -> None:
-    buffer = bytearray(BLOCK)
+    buffer = memoryview(bytearray(BLOCK))
     for key, path in jobs:  # one list iterator for all threads: its next() is atomic under the GIL
         if stop.is_set():
             return

@@ -21,7 +21,7 @@ PER_RULE = 1000  # lines kept for one watch rule; more are counted
 SHORTEST_SECRET = 4  # characters: masking shorter values would only garble the log
 MASK = b"***"
 
-_SECRET_FLAG = re.compile(r"^--?[\w-]*(?:api-?key|token|secret|password)$", re.I)
+_SECRET_FLAG = re.compile(r"^--?[\w-]*(?:api[-_]?key|token|secret|password)$", re.I)
 
 
 def argument_secrets(argv: Sequence[str]) -> List[str]:
@@ -77,7 +77,7 @@ _PREFIX = re.compile(
 _LOUD = ("ERROR", "CRITICAL", "FATAL")
 # words of compilers, loaders and the kernel that stand before their message
 _PLAIN_ERROR = re.compile(
-    r"(?:^|[\s:])(?:fatal error|error|fatal|FATAL|[\w.]*Error|[\w.]*Exception)[:!]\s"
+    r"(?:^|[\s:])(?:fatal error|error|fatal|FATAL|[\w.]*Error|[\w.]*Exception)\s*[:!]\s"
     r"|Segmentation fault|[Oo]ut of memory|\bcommand not found\b|^Killed\b"
 )
 _NOT_AN_ERROR = ("KeyboardInterrupt", "SystemExit", "asyncio.exceptions.CancelledError", "CancelledError", "GeneratorExit")

@@ -27,6 +27,7 @@ GROUPS = ("inductor", "aot_autograd")  # groups of torch._dynamo.utils.counters 
 DUMP_REQUEST = "dump-request"
 ARGV_LIMIT = 200  # words of a command line
 WORD_LIMIT = 1000  # characters of a word
+SHORTEST_SECRET = 8  # characters: a shorter value of a variable named like a secret is no secret ("1", "true")
 
 # Coarse on purpose: baker.inside.events decides what is a compile. Here only programs that could be one pass.
 _COMPILER = re.compile(
@@ -44,8 +45,16 @@ def _words(command: Any) -> Union[str, List[str]]:
     return [os.fsdecode(word)[:WORD_LIMIT] for word in list(command)[:ARGV_LIMIT]]
 
 
+def _hidden(text: str) -> str:
+    """Values of variables that are named like secrets become `***`."""
+    for name, value in os.environ.items():
+        if len(value) >= SHORTEST_SECRET and _SECRET.search(name):
+            text = text.replace(value, "***")
+    return text
+
+
 def _without_secrets(argv: Sequence[str]) -> List[str]:
-    """Values after `--api-key` and the like become `***`: record files are kept."""
+    """The same for a command line, and for what follows `--api-key` and the like: record files are kept."""
     out = []
     hide = False
     for word in argv:
@@ -53,7 +62,7 @@ def _without_secrets(argv: Sequence[str]) -> List[str]:
         secret = name.startswith("-") and bool(_SECRET.search(name))
         out.append("***" if hide else (name + "=***" if secret and equals else word))
         hide = secret and not equals
-    return out
+    return [_hidden(word) for word in out]
 
 
 class Recorder:
@@ -198,7 +207,7 @@ class Recorder:
         words = _words(args[_CHILD_EVENTS[event]])
         text = words if isinstance(words, str) else " ".join(words)
         if _COMPILER.search(text):
-            self.write("child", how=event, argv=words if isinstance(words, str) else _without_secrets(words))
+            self.write("child", how=event, argv=_hidden(words) if isinstance(words, str) else _without_secrets(words))
 
     def before_fork(self) -> None:
         """No thread and no held lock cross a fork."""

@@ -6,7 +6,6 @@ The tree is the one of the artifact specification: manifest.json, start, sets/<s
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import shutil
@@ -120,7 +119,7 @@ def make(root: Path, *, content: Callable[[str], Mapping[str, bytes]] = files, k
                 "target": {"arch": "cpu", "product": ""},
                 "strategy": {},
                 "builder": {},
-                "serve": {"program": program, "argv": argv, "env": {}},
+                "serve": {"program": program, "argv": argv, "env": {}, "python": sys.executable, "dist_info": []},
                 "neutral": NEUTRAL,
                 "kinds": made,
             }
@@ -294,8 +293,3 @@ def other_machine(image: Image) -> tuple[str, str]:
 
 # Damage to the whole image: every kind must be hidden.
 OF_THE_IMAGE = (edited_manifest, truncated_manifest, missing_manifest, manifest_fifo, unbound_manifest, newer_schema, other_machine)
-
-
-def findings(stderr: str) -> dict[str, Any]:
-    """The structured line of a start's stderr."""
-    return json.loads(next(line for line in reversed(stderr.splitlines()) if line.startswith('{"baker"')))

@@ -1,4 +1,4 @@
-"""Whatever the manifest's bytes and the tree are: no foreign exception, and never is a kind shown that is not byte for byte what its manifest says."""
+"""Whatever the manifest's bytes and the tree are: no foreign exception, and no kind is shown that is not byte for byte what its manifest says."""
 
 from __future__ import annotations
 
@@ -178,5 +178,6 @@ def test_start_ends_only_in_its_own_ways(image: images.Image, tmp_path: Path, ed
     done = users.run_main(entry.main, [str(image.root / "start"), "--", *image.argv], env, tmp_path)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == 0 or (policy == "strict" and done.returncode == 107), done.stderr
-    assert images.findings(done.stderr)["policy"] == policy
-    assert (done.stdout != "") == (done.returncode == 0) and sys.executable
+    assert users.structured_line(done.stderr)["policy"] == policy
+    assert (done.stdout != "") == (done.returncode == 0)
+    assert sys.executable

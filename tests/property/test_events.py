@@ -13,7 +13,9 @@ from baker.inside.events import compiles
 TOOLS = st.sampled_from(["gcc", "g++", "cc", "c++", "clang", "clang++", "icpx", "nvcc", "x86_64-linux-gnu-g++", "aarch64-linux-gnu-gcc"])
 VERSIONS = st.sampled_from(["", "-12", "-18", "-9.4", "12"])
 OPTIONS = st.sampled_from(["-O3", "-shared", "-fPIC", "-v", "-DX=1", "-I/usr/include", "-lm", "-march=native", "-pipe", "-c"])
-PAIRS = st.sampled_from([("-o", "out.so"), ("-x", "c++"), ("-I", "include"), ("-isystem", "dir"), ("-MF", "deps"), ("-include", "pre.h"), ("-arch", "sm_90")])
+PAIRS = st.sampled_from(
+    [("-o", "out.so"), ("-x", "c++"), ("-I", "include"), ("-isystem", "dir"), ("-MF", "deps"), ("-include", "pre.h"), ("-arch", "sm_90")]
+)
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789_ ./é'\"$", min_size=1, max_size=12).filter(lambda s: s.strip())
 INPUTS = st.builds(lambda stem, suffix: "/tmp/" + stem + suffix, NAMES, st.sampled_from([".cpp", ".c", ".cu", ".s", ".o", ""]))
 QUESTIONS = st.sampled_from(["--version", "-dumpversion", "-dumpmachine", "-print-search-dirs", "--help", "-###"])

@@ -69,31 +69,34 @@ def test_versions_compare_as_numbers() -> None:
 
 def test_the_finding_names_both_values_and_what_is_missing() -> None:
     finding = judge(row("cpu.isa", "superset", ["avx2", "amx_tile"]), "inductor", {"cpu.isa": ["avx2"], "unknown": {}})
-    assert (
-        finding
-        and finding.line() == "hard inductor fact-differs: cpu.isa does not fit (got without amx_tile, expected all 2 of the builder's): the remedy"
-    )
+    assert finding
+    assert finding.line() == "hard inductor fact-differs: cpu.isa does not fit (got without amx_tile, expected all 2 of the builder's): the remedy"
 
 
 @pytest.mark.parametrize("severity", ["hard", "soft"])
 def test_an_unknown_fact_is_a_finding_with_the_reason(severity: str) -> None:
     facts = {"f": None, "unknown": {"f": "the driver does not tell"}}
     finding = judge(row("f", "eq", None, severity), "k", facts)
-    assert finding and (finding.code, finding.severity, finding.found) == ("unknown-fact", severity, "the driver does not tell")
+    assert finding
+    assert (finding.code, finding.severity, finding.found) == ("unknown-fact", severity, "the driver does not tell")
     unobserved = judge(row("g", "eq", 1, severity), "k", facts)
-    assert unobserved and unobserved.code == "unknown-fact"
+    assert unobserved
+    assert unobserved.code == "unknown-fact"
 
 
 def test_unknown_operator_and_unknown_severity_hide() -> None:
     unknown = judge(row("f", "matches", ".*", "soft"), "k", {"f": "x", "unknown": {}})
-    assert unknown and (unknown.code, unknown.severity) == ("unknown-operator", "hard")
+    assert unknown
+    assert (unknown.code, unknown.severity) == ("unknown-operator", "hard")
     strange = judge(row("f", "eq", "y", "warning"), "k", {"f": "x", "unknown": {}})
-    assert strange and strange.severity == "hard"
+    assert strange
+    assert strange.severity == "hard"
 
 
 def test_a_secret_variable_in_a_row_is_masked() -> None:
     finding = judge(row("env.VLLM_API_KEY", "eq", "s3cr3t-a"), "k", {"env.VLLM_API_KEY": "s3cr3t-b", "unknown": {}})
-    assert finding and "s3cr3t" not in finding.line()
+    assert finding
+    assert "s3cr3t" not in finding.line()
 
 
 @pytest.mark.parametrize(
@@ -158,10 +161,13 @@ def test_secrets_in_arguments_and_variables_are_masked() -> None:
     """O-53."""
     argv = [*SERVE["program"], "--model", "m", "--hf-overrides", '{"token": "hf_TESTSECRET"}', "--auth-header=hf_TESTSECRET", "--x", "hf_TESTSECRET"]
     lines = "\n".join(f.line() for f in compare_arguments(argv, SERVE, NEUTRAL))
-    assert "--hf-overrides" in lines and "--auth-header" in lines and "TESTSECRET" not in lines
+    assert "--hf-overrides" in lines
+    assert "--auth-header" in lines
+    assert "TESTSECRET" not in lines
     env = {"VLLM_API_KEY": "TESTSECRET", "VLLM_A": "1"}
     found = compare_variables(env, SERVE, NEUTRAL)
-    assert found[0].message.startswith("VLLM_API_KEY") and "TESTSECRET" not in "".join(f.line() for f in found)
+    assert found[0].message.startswith("VLLM_API_KEY")
+    assert "TESTSECRET" not in "".join(f.line() for f in found)
     assert masked("--n", "x" * 500) == "x" * 160 + "…"
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "--api-key", "apiKey", "DB_PASSWORD", "env.VLLM_API_KEY"):
         assert masked(name, "v") == "***", name
@@ -218,7 +224,8 @@ def test_a_linked_directory_is_one_finding_not_many() -> None:
 def test_many_damaged_files_are_bounded_and_counted() -> None:
     files = tuple(FileEntry(f"{i:04}", 1, SHA) for i in range(1000))
     found = codes(Survey({}, {}), files=files)
-    assert len(found) == 9 and found[-1] == ("files-differ", "992 more paths differ: the status file lists them")
+    assert len(found) == 9
+    assert found[-1] == ("files-differ", "992 more paths differ: the status file lists them")
     verdict = check(cache_set(kind(files=files)), {"f": 1, "unknown": {}}, {"inductor": Survey({}, {})}, [], {})
     assert len(verdict.damage["inductor"]) == 1000
 
@@ -235,7 +242,8 @@ def test_kinds_without_rows_and_malformed_kinds_are_hidden() -> None:
     assert codes(Survey(GOOD, {}), variables={"A=B": "x"})[0][0] == "kind-malformed"
     assert codes(Survey(GOOD, {}), variables={"A": "\ud800"})[0][0] == "kind-malformed"
     twice = check(cache_set(kind(), kind()), {"f": 1, "unknown": {}}, {"inductor": Survey(GOOD, {})}, [], {})
-    assert twice.word == "cold" and {f.code for f in twice.findings} == {"kind-malformed"}
+    assert twice.word == "cold"
+    assert {f.code for f in twice.findings} == {"kind-malformed"}
     unseen = check(cache_set(), {"f": 1, "unknown": {}}, {}, [], {})
     assert unseen.word == "cold"
 

@@ -48,7 +48,8 @@ def test_files_are_links_directories_are_real_and_rewritten_files_are_copies(ima
     base = image.root / "live" / "inductor"
     linked = {str(path.relative_to(base)) for path in base.rglob("*") if path.is_symlink()}
     assert linked == set(images.files("inductor")) - {"log/state.txt"}
-    assert (base / "locks").is_dir() and not any((base / "locks").iterdir())
+    assert (base / "locks").is_dir()
+    assert not any((base / "locks").iterdir())
     modes = {stat.S_IMODE(path.stat().st_mode) for path in base.rglob("*") if path.is_dir()}
     assert modes == {0o775}, "writable for group 0"
     assert stat.S_IMODE((base / "log/state.txt").stat().st_mode) == 0o664
@@ -87,9 +88,11 @@ def test_a_second_fill_repairs_and_keeps(image: images.Image) -> None:
     assert seen(image) == expected
     assert not same.is_symlink(), "equal bytes may stay"
     stale = image.root / "live" / f".stale-{'1' * 12}" / "inductor"
-    assert (stale / wrong).read_bytes() == b"not the baked content" and (stale / "log/state.txt").read_bytes() == b"damaged"
+    assert (stale / wrong).read_bytes() == b"not the baked content"
+    assert (stale / "log/state.txt").read_bytes() == b"damaged"
     before = {path: path.lstat().st_mtime_ns for path in base.rglob("*")}
-    assert fill(image) == [] and {path: path.lstat().st_mtime_ns for path in base.rglob("*")} == before, "nothing to repair, nothing touched"
+    assert fill(image) == []
+    assert {path: path.lstat().st_mtime_ns for path in base.rglob("*")} == before, "nothing to repair, nothing touched"
 
 
 def test_what_an_owner_may_change_stays_changed(image: images.Image) -> None:
@@ -110,10 +113,12 @@ def test_a_linked_directory_is_never_written_through(image: images.Image, tmp_pa
     (live / "vllm").rmdir()
     (live / "vllm").symlink_to(outside)
     fill(image)
-    assert seen(image) == images.files("inductor") and seen(image, "vllm") == images.files("vllm")
+    assert seen(image) == images.files("inductor")
+    assert seen(image, "vllm") == images.files("vllm")
     assert list(outside.iterdir()) == []
     stale = live / f".stale-{'1' * 12}"
-    assert (stale / "inductor/deep").is_symlink() and (stale / "vllm").is_symlink()
+    assert (stale / "inductor/deep").is_symlink()
+    assert (stale / "vllm").is_symlink()
 
 
 def test_another_image_moves_the_old_content_aside(image: images.Image) -> None:
@@ -125,7 +130,8 @@ def test_another_image_moves_the_old_content_aside(image: images.Image) -> None:
     assert (stale / "inductor/own.txt").read_text() == "mine"
     assert json.loads((image.root / "live/.baker.json").read_text()) == {"digest": DIGEST, "set": images.SET, "schema": 1}
     (image.root / "live/inductor/own.txt").write_text("mine too")
-    assert fill(image, OTHER) == ["live-stale"] and fill(image) == ["live-stale"]
+    assert fill(image, OTHER) == ["live-stale"]
+    assert fill(image) == ["live-stale"]
     kept = [path.read_text() for path in (image.root / "live").glob(".stale-*/inductor/own.txt")]
     assert sorted(kept) == ["mine", "mine too"], "nothing that was set aside is replaced"
 
@@ -134,7 +140,8 @@ def test_a_hidden_kind_is_empty_and_its_old_content_kept(image: images.Image) ->
     fill(image)
     (image.root / "live/vllm/own").write_text("mine")
     assert fill(image, hide=("vllm",)) == ["live-set-aside"]
-    assert list((image.root / "live/vllm").iterdir()) == [] and seen(image) == images.files("inductor")
+    assert list((image.root / "live/vllm").iterdir()) == []
+    assert seen(image) == images.files("inductor")
     assert (image.root / "live" / f".stale-{'1' * 12}" / "vllm/own").read_text() == "mine"
     assert fill(image, hide=("vllm",)) == []
 
@@ -176,7 +183,9 @@ def test_an_unusable_live_is_left_alone_and_replaced_by_a_private_one(tmp_path: 
     tmp = tmp_path / "tmp"
     before = sorted(str(path) for path in tmp_path.rglob("*"))
     path, private, messages = claim(live, tmp)
-    assert private and path.startswith(str(tmp_path / "tmp" / "baker-live-")) and len(messages) == 1
+    assert private
+    assert path.startswith(str(tmp_path / "tmp" / "baker-live-"))
+    assert len(messages) == 1
     words = {"absent": "No such file", "file": "not a directory", "link": "not a directory"}.get(case, "did not put there")
     assert words in messages[0]
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o700
@@ -195,7 +204,8 @@ def test_a_live_of_another_user_is_told_with_owner_mode_and_own_id() -> None:
         (directory / "tmp").mkdir()
         (directory / "tmp").chmod(0o1777)
         path, private, messages = users.in_child(lambda: claim(live, directory / "tmp"), uid=2000, gid=2000)
-    assert private and path.startswith(str(directory / "tmp"))
+    assert private
+    assert path.startswith(str(directory / "tmp"))
     assert f"{live} is not writable: owner 0:0, mode 0755; this process runs as 2000:2000" in messages[0]
 
 
@@ -223,7 +233,8 @@ def test_two_starts_take_turns(image: images.Image, tmp_path: Path) -> None:
     second = threading.Thread(target=lambda: got.append(claim(image.root / "live", tmp_path / "tmp")))
     second.start()
     second.join(0.3)
-    assert second.is_alive() and not got
+    assert second.is_alive()
+    assert not got
     os.close(held)
     second.join(5)
     assert got == [(str(image.root / "live"), False, [])]
@@ -239,7 +250,8 @@ def test_variables_move_with_live() -> None:
     env = {"A": "/opt/baker/live/a", "B": "/opt/baker/lively", "C": "/elsewhere", "E": "/opt/baker/live"}
     pins = {"A": "/opt/baker/live/a", "C": "/opt/baker/live/c", "D": "/opt/baker/live/d"}
     moved, changed = filling.move_variables(env, pins, "/opt/baker/live", "/tmp/p")
-    assert moved == {"A": "/tmp/p/a", "D": "/tmp/p/d", "E": "/tmp/p"} and changed == ["A", "D", "E"]
+    assert moved == {"A": "/tmp/p/a", "D": "/tmp/p/d", "E": "/tmp/p"}
+    assert changed == ["A", "D", "E"]
     assert filling.move_variables(env, pins, "/opt/baker/live", "/opt/baker/live") == (
         {"A": "/opt/baker/live/a", "D": "/opt/baker/live/d", "E": "/opt/baker/live"},
         ["D"],

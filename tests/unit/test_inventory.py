@@ -72,8 +72,11 @@ def test_followed_links_carry_the_hash_of_their_end(tmp_path: Path) -> None:
     (live / "gone").symlink_to(tmp_path / "pristine" / "g")
     (live / "own").write_bytes(b"x")
     found = inventory.walk_followed(str(live))
-    assert found["f"][0] == "link" and found["f"].content == sha(b"abc")
-    assert found["gone"].content == "" and found["own"].content == "" and found["own"].value == sha(b"x")
+    assert found["f"][0] == "link"
+    assert found["f"].content == sha(b"abc")
+    assert found["gone"].content == ""
+    assert found["own"].content == ""
+    assert found["own"].value == sha(b"x")
 
 
 def test_large_files_are_hashed_in_pieces(tmp_path: Path) -> None:

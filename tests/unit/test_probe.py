@@ -103,7 +103,8 @@ def test_versions_come_from_metadata_files(tmp_path: Path) -> None:
 
 def test_no_readable_directory_is_unknown_not_missing(tmp_path: Path) -> None:
     facts = probe.observe(["pkg.torch"], dist_info=[str(tmp_path / "gone")])
-    assert facts["pkg.torch"] is None and "gone" in facts["unknown"]["pkg.torch"]
+    assert facts["pkg.torch"] is None
+    assert "gone" in facts["unknown"]["pkg.torch"]
     assert "none was recorded" in probe.observe(["pkg.torch"])["unknown"]["pkg.torch"]
 
 
@@ -130,7 +131,7 @@ def test_an_interpreter_that_fails_is_unknown_with_the_reason(tmp_path: Path) ->
 
 def test_site_lists_directories_with_distributions() -> None:
     site = interpreter.python_site(sys.executable)
-    assert any("msgspec" in name for d in site["dist_info"] for name in os.listdir(d))
+    assert any(Path(directory).glob("msgspec-*") for directory in site["dist_info"])
     assert set(site["dist_info"]) <= set(site["path"])
 
 
@@ -146,7 +147,8 @@ def test_main_answers_the_builder() -> None:
     facts = json.loads(done.stdout)
     assert facts["unknown"] == {}
     assert facts["python.packages"]["msgspec"] == facts["pkg.msgspec"] != ""
-    assert facts["python.path"] == facts["site"]["path"] and facts["python.dist_info"] == facts["site"]["dist_info"]
+    assert facts["python.path"] == facts["site"]["path"]
+    assert facts["python.dist_info"] == facts["site"]["dist_info"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,9 @@ def test_main_answers_the_builder() -> None:
 )
 def test_main_refuses_a_bad_request(request_text: str, words: str) -> None:
     done = run_main(request_text)
-    assert done.returncode == 2 and words in done.stderr and done.stdout == ""
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stdout == ""
 
 
 # A driver of our own making: the names and signatures are those of the public headers, the answers are set by macros.
@@ -221,7 +225,8 @@ def test_compat_library_conflict_has_its_own_message(tmp_path: Path, code: str) 
     """O-21: not "no GPU"."""
     facts = ask(build(tmp_path / "lib", code=code))
     assert "compat libcuda in the image conflicts with the host driver 580.95.05" in facts["gpu.error"]
-    assert facts["driver.version"] == "580.95.05" and facts["gpu.count"] == 0
+    assert facts["driver.version"] == "580.95.05"
+    assert facts["gpu.count"] == 0
 
 
 @needs_compiler
@@ -229,7 +234,9 @@ def test_a_driver_that_hangs_or_dies_is_told_and_bounded(tmp_path: Path) -> None
     short = "import json; from baker.inside import gpu; print(json.dumps(gpu.query(0.5)))"
     begin = time.monotonic()
     facts = ask(build(tmp_path / "hang", before="sleep(60)"), short)
-    assert time.monotonic() - begin < 5 and "did not answer within 0.5 s" in facts["gpu.error"] and "gpu.count" not in facts
+    assert time.monotonic() - begin < 5
+    assert "did not answer within 0.5 s" in facts["gpu.error"]
+    assert "gpu.count" not in facts
     facts = ask(build(tmp_path / "dies", before="*(volatile int *)0 = 1"), short)
     assert facts == {"gpu.error": "the driver library ended the process that asked it"}
 
@@ -239,7 +246,9 @@ def test_no_library_is_no_gpu_within_a_moment() -> None:
     begin = time.monotonic()
     facts = probe.observe(["gpu.count", "gpu.error", "gpu.name", "driver.version"])
     assert time.monotonic() - begin < 1
-    assert facts["gpu.count"] == 0 and facts["gpu.error"] == "libcuda.so.1 not found" and facts["gpu.name"] is None
+    assert facts["gpu.count"] == 0
+    assert facts["gpu.error"] == "libcuda.so.1 not found"
+    assert facts["gpu.name"] is None
     assert facts["unknown"] == {"driver.version": "libcuda.so.1 not found"}, "no GPU is known, the driver's version is not"
 
 

@@ -53,8 +53,10 @@ def test_an_arbitrary_user_of_group_0_without_home_or_passwd_entry() -> None:
         for path in (image.root / "live", *(image.root / "live").iterdir()):
             path.chmod(0o775)
         text = run_as(image, 1000800000, 0)
-    assert f"HOME={directory}/tmp/baker-home-" in text and "1000800000" in text
-    assert '"baker": "compatible"' in text and f'"live": "{image.root}/live"' in text
+    assert f"HOME={directory}/tmp/baker-home-" in text
+    assert "1000800000" in text
+    assert '"baker": "compatible"' in text
+    assert f'"live": "{image.root}/live"' in text
     assert not any(path in text for path in (" /.cache", " /.triton", " /.config"))
 
 
@@ -66,7 +68,8 @@ def test_a_live_of_root_gives_another_user_a_private_one() -> None:
         (image.root / "live").chmod(0o755)
         text = run_as(image, 2000, 2000, HOME="/")
     assert f"{image.root}/live is not writable: owner 0:0, mode 0755; this process runs as 2000:2000" in text
-    assert f'"live": "{directory}/tmp/baker-live-' in text and '"baker": "compatible"' in text
+    assert f'"live": "{directory}/tmp/baker-live-' in text
+    assert '"baker": "compatible"' in text
     assert "\n2\n2000\n" in text, "the server sees the two baked libraries"
 
 
@@ -106,7 +109,9 @@ def test_no_place_to_write_is_cold_when_live_is_empty_and_103_when_it_is_not() -
         assert users.in_child(run, uid=2000, gid=2000, root=str(directory)) == ["cold", ["no-live"]]
         (image.root / "live" / "left").write_text("x")
         code, text = users.in_child(run, uid=2000, gid=2000, root=str(directory))
-        assert code == 103 and "is not empty" in text and "set TMPDIR" in text
+        assert code == 103
+        assert "is not empty" in text
+        assert "set TMPDIR" in text
 
 
 @pytest.mark.skipif(not can("unshare", "-m"), reason="needs root and mount namespaces")
@@ -119,8 +124,8 @@ def test_a_mount_over_pristine_is_named_as_such(tmp_path: Path, where: str) -> N
     command = ["unshare", "-m", "sh", "-c", script, "sh", str(mount), sys.executable, "-I", "-S", str(image.root / "start"), "--", *image.argv]
     env = {**image.environ, "PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "BAKER_STATUS": str(tmp_path / "s")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    hidden = images.findings(done.stderr)["hidden"]
-    assert hidden == dict.fromkeys(["inductor"] if where.endswith("inductor") else ["vllm", "inductor"], ["hidden-by-mount"])
+    hidden = users.structured_line(done.stderr)["hidden"]
+    assert hidden == {kind: ["hidden-by-mount"] for kind in (["inductor"] if where.endswith("inductor") else ["vllm", "inductor"])}
     assert f"hidden by the mount at {mount} (got 0 of 8 files, expected all)" in done.stderr
     assert json.loads(done.stdout)["files"]["TORCHINDUCTOR_CACHE_DIR"] == []
     image.thaw()
@@ -159,7 +164,9 @@ def test_term_during_verification_ends_start_within_a_second(tmp_path: Path, pre
         os.kill(pid, signal.SIGTERM)
         out, err = process.communicate(timeout=10)
         assert time.monotonic() - begin < 1.0
-    assert process.returncode == 143 and "ended by signal 15" in err and out == ""
+    assert process.returncode == 143
+    assert "ended by signal 15" in err
+    assert out == ""
 
 
 def test_verification_is_bounded_and_shows_progress(tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ class Model:
         self.config = json.loads((self.path / "config.json").read_text())
         script = self.path / "sim.json"
         self.script = json.loads(script.read_text()) if script.exists() else {}
+        # Faults of this installation, over those of the model: a test can set them between a bake and its proof.
+        installed = Path(__file__).with_name("faults.json")
+        if installed.exists():
+            self.script.update(json.loads(installed.read_text()))
 
     def weights(self, load_format):
         """Digest of the weights; dummy weights are the same everywhere."""

@@ -1,0 +1,135 @@
+"""Rounds to the fixpoint, and what fells a strategy, an artifact or the whole bake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from baker.engines.oci import Oci
+from baker.steps.images import open_image
+from tests.pipeline.bakes import LOADS, Done, Farm, Site
+from tests.sim.install import make_runtime
+
+Story = tuple[Site, Done]
+# Name -> script of faults. Paths are below Inductor's directory.
+SCRIPTS: dict[str, dict[str, Any]] = {
+    "two-starts": {"paths": ["aa/first.py", "bb/second.py"]},
+    "never": {"new_file": True},
+    "zero": {"zero_rank": True},
+    "short": {**LOADS, "usage_off": 1},
+    "random": {"tokens": "random"},
+    "odd": {**LOADS, "odd_files": True},
+}
+
+
+@pytest.fixture(scope="module")
+def stories(tmp_path_factory: pytest.TempPathFactory, python: str) -> Iterator[Farm]:
+    def build(name: str, script: dict[str, Any], runtime: str, *options: str) -> Story:
+        place = Site(tmp_path_factory.mktemp(name), runtime, script)
+        return place, place.child("--json", *options)
+
+    home = tmp_path_factory.mktemp("bare")
+    home.chmod(0o755)
+    bare = make_runtime(home / "rt", bytecode=False)
+    scenarios = {name: (lambda name=name, script=script: build(name, script, python)) for name, script in SCRIPTS.items()}
+    scenarios["zero-partial"] = lambda: build("zero-partial", SCRIPTS["zero"], python, "--allow-partial")
+    scenarios["bytecode"] = lambda: build("bytecode", LOADS, bare)
+    farm = Farm(scenarios)
+    yield farm
+    farm.close()
+
+
+def _record(done: Done) -> Any:
+    return open_image(Oci(), Oci().read(done.document["reference"])).record
+
+
+def test_files_of_the_second_start_are_baked_too(stories: Farm) -> None:
+    """O-06: start 1 and 2 write, start 3 does not: the fixpoint is round 3."""
+    _, done = stories["two-starts"]
+    assert done.code == 0, done.text
+    assert [len(r["files"]["new"]) > 0 for r in _record(done)["rounds"]] == [True, True, False]
+    manifest = open_image(Oci(), Oci().read(done.document["reference"])).manifest
+    paths = {entry.path for kind in manifest.sets[0].kinds for entry in kind.files}
+    assert {"aa/first.py", "bb/second.py"} <= paths
+
+
+def test_a_cache_that_never_settles_fells_every_strategy_with_its_paths(stories: Farm) -> None:
+    site, done = stories["never"]
+    assert done.code == 5, done.text
+    assert done.error["code"] == "no-strategy"
+    assert "aot: round 2: the server refused" in done.error["found"]
+    assert "inductor: no fixpoint after 4 rounds" in done.error["found"]
+    fallen = {f["strategy"]: f for f in done.error["details"]["fallen"]}
+    grown = fallen["inductor"]["evidence"]["last"]
+    assert len(grown) == 1
+    assert grown[0].startswith("live/inductor/")
+    assert grown[0].endswith(".py")
+    assert not site.image.exists()
+    assert json.loads((site.work / "strategies" / "inductor" / "fallen.json").read_text())["reason"] in done.error["found"]
+
+
+def test_an_empty_file_stops_the_bake_and_is_named(stories: Farm) -> None:
+    """O-11."""
+    site, done = stories["zero"]
+    assert done.code == 5, done.text
+    assert "rank_3_0/model is empty" in done.error["message"]
+    assert "0 bytes" in done.error["message"]
+    assert "--allow-partial" in done.error["remedy"]
+    assert not site.image.exists()
+    assert (site.work / "strategies" / "inductor" / "tree.json").exists()
+
+
+def test_allow_partial_leaves_the_empty_file_out_and_says_so(stories: Farm) -> None:
+    _, done = stories["zero-partial"]
+    assert done.code == 5, done.text
+    (left_out,) = done.document["partial"]
+    assert left_out.startswith("vllm: left out ")
+    assert left_out.endswith("rank_3_0/model")
+    opened = open_image(Oci(), Oci().read(done.document["reference"]))
+    assert not [entry.path for kind in opened.manifest.sets[0].kinds for entry in kind.files if "rank_3_0" in entry.path]
+    assert any(drop["path"].endswith("rank_3_0/model") for drop in opened.record["dropped"]["vllm"])
+    assert opened.proofs[-1]["verdict"] == "proven"
+    assert any(f["code"] == "partial" for f in opened.proofs[-1]["findings"])
+
+
+def test_a_request_of_another_length_is_not_counted_and_said(stories: Farm) -> None:
+    """O-41: usage shows another number of tokens than was asked for."""
+    site, done = stories["short"]
+    assert done.code in (4, 5), done.text
+    assert "usage.completion_tokens" in done.text
+    assert not site.image.exists()
+
+
+def test_tokens_that_differ_fell_the_strategy_by_its_proof(stories: Farm) -> None:
+    site, done = stories["random"]
+    assert done.code == 5, done.text
+    assert "inductor: the proof failed: bare-1: tokens differ" in done.error["found"]
+    assert json.loads((site.work / "strategies" / "inductor" / "proof.json").read_text())["verdict"] == "failed"
+    assert not site.image.exists()
+
+
+def test_pipes_and_sockets_are_left_out_and_said(stories: Farm) -> None:
+    """O-28, through the whole pipeline."""
+    _, done = stories["odd"]
+    assert done.code == 0, done.text
+    for what in ("pipe", "socket"):
+        assert what in done.err.lower()
+
+
+def test_missing_byte_code_is_baked_and_proves(stories: Farm) -> None:
+    _, done = stories["bytecode"]
+    assert done.code == 0, done.text
+    assert "kind bytecode is baked" in done.err
+    manifest = open_image(Oci(), Oci().read(done.document["reference"])).manifest
+    kinds = {kind.name: kind for kind in manifest.sets[0].kinds}
+    assert len(kinds["bytecode"].files) > 10
+    assert kinds["bytecode"].variables == {"PYTHONPYCACHEPREFIX": f"{manifest.root}/live/bytecode"}
+    assert [len(r["files"]["new"]) > 0 for r in _record(done)["rounds"]] == [True, True, False]
+
+
+def test_byte_code_that_the_base_has_is_not_baked(baked: Story) -> None:
+    manifest = open_image(Oci(), Oci().read(baked[1].document["reference"])).manifest
+    assert "bytecode" not in {kind.name for kind in manifest.sets[0].kinds}
