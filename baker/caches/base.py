@@ -42,7 +42,7 @@ class CacheKind(Protocol):
         ...
 
     def keep(self, path: str, size: int) -> Keep:
-        """Decide over one regular file, `path` relative to the kind's root."""
+        """Decide over one regular file, `path` relative to the kind's root; debris of any kind is gone by then (baker.pack.content)."""
         ...
 
     def role(self, path: str) -> str:

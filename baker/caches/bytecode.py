@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baker.caches.base import Keep, same
-from baker.caches.debris import common
+from baker.caches.base import KEEP, Keep, same
 from baker.inside.finding import Finding
 from baker.inside.manifest import Pattern, Row
 from baker.spec import Target
@@ -36,10 +35,7 @@ class Bytecode:
 
     def keep(self, path: str, size: int) -> Keep:
         """Only `.pyc` files."""
-        decision = common(path)
-        if decision.verdict == "keep" and not path.endswith(".pyc"):
-            return Keep("drop", "not byte code")
-        return decision
+        return KEEP if path.endswith(".pyc") else Keep("drop", "not byte code")
 
     def role(self, path: str) -> str:
         """Byte code is code."""

@@ -12,8 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from baker.caches.base import Keep, same
-from baker.caches.debris import common
+from baker.caches.base import KEEP, Keep, same
 from baker.inside.finding import Finding
 from baker.inside.manifest import Pattern, Row
 from baker.spec import Target
@@ -36,10 +35,10 @@ class Inductor:
         return {"TORCHINDUCTOR_CACHE_DIR": f"{live}/{self.name}"}
 
     def keep(self, path: str, size: int) -> Keep:
-        """Locks and temporary files go; Triton's tree has its own kind and must not hide in here."""
+        """Triton's tree has its own kind and must not hide in here."""
         if path.startswith("triton/"):
             return Keep("drop", "Triton entries below Inductor's directory are per device index: pin TRITON_CACHE_DIR")
-        return common(path)
+        return KEEP
 
     def role(self, path: str) -> str:
         """C++ and IR sources are not run on a hit."""

@@ -14,20 +14,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from baker.caches.base import Keep, same
-from baker.caches.debris import common
+from baker.caches.base import KEEP, Keep, same
 from baker.caches.inductor import zero_bytes
 from baker.inside.finding import Finding
 from baker.inside.manifest import Pattern, Row
 from baker.spec import Target
 
 _SHIPPED = ("torch_compile_cache/*", "modelinfos/*.json", "flashinfer_autotune_cache/*")
-_NEVER = (
-    ("gpu_p2p_access_cache_for_*", "peer-to-peer probe of this host"),
-    ("usage_stats.json", "usage statistics"),
-    ("assets/*", "downloads"),
-    ("xla_cache/*", "TPU only"),
-)
+_NEVER = (("assets/*", "downloads"), ("xla_cache/*", "TPU only"))
 _INERT = ("*/computation_graph.py", "*/cache_key_factors.json", "*.cpp", "*/transformed_code.py")
 _RANK = re.compile(r"^torch_compile_cache/(torch_aot_compile/)?([0-9a-f]{10,64})/rank_(\d+)_(\d+)[^/]*/")
 
@@ -50,12 +44,9 @@ class Vllm:
 
     def keep(self, path: str, size: int) -> Keep:
         """Only the known sub-trees ship (case O-50)."""
-        for pattern, reason in _NEVER:
-            if fnmatchcase(path, pattern):
-                return Keep("drop", reason)
-        if not any(fnmatchcase(path, pattern) for pattern in _SHIPPED):
-            return Keep("drop", "not a cache sub-tree that baker knows")
-        return common(path)
+        if any(fnmatchcase(path, pattern) for pattern in _SHIPPED):
+            return KEEP
+        return Keep("drop", next((reason for pattern, reason in _NEVER if fnmatchcase(path, pattern)), "not a cache sub-tree that baker knows"))
 
     def role(self, path: str) -> str:
         """Diagnostics are inert."""

@@ -13,11 +13,13 @@ _WEIGHT_NAMES = ("*.safetensors", "*.gguf", "*.ggml", "pytorch_model*.bin", "con
 _LARGEST_HEADER = 100_000_000
 
 # (pattern, reason); whatever the kind thinks of them, they never ship (design 5.2). A component makes everything below it debris.
-_COMPONENTS = (("tmp.pid_*", "temporary file"), ("*.tmp.pid_*", "temporary file"))
+# Writers: Triton `tmp.pid_<pid>_<uuid>` (runtime/cache.py), torch `.<pid>.<tid>.tmp` (write_atomic), CPython `<name>.pyc.<number>`, filelock.
+_COMPONENTS = (("tmp.pid_*", "temporary file"), ("*.tmp.pid_*", "temporary file"), ("precompiled_headers", "precompiled header"))
 _NAMES = (
     ("*.lock", "lock"),
     ("lock", "lock"),
     ("*.tmp", "temporary file"),
+    ("*.pyc.[0-9]*", "temporary file"),
     (".nfs*", "temporary file"),
     ("*.gch", "precompiled header"),
     ("*.pch", "precompiled header"),

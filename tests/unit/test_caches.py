@@ -14,6 +14,7 @@ import pytest
 from baker.caches import ALL, by_name
 from baker.caches.base import CacheKind
 from baker.caches.bytecode import missing_share
+from baker.pack.tree import survey
 from baker.spec import Target
 
 FACTS = {
@@ -51,10 +52,13 @@ def test_pins_point_below_live(kind: CacheKind) -> None:
 
 
 @pytest.mark.parametrize("path", DEBRIS)
-def test_debris_never_ships(kind: CacheKind, path: str) -> None:
-    decision = kind.keep(path, 1)
-    assert decision.verdict != "keep"
-    assert decision.reason
+def test_debris_never_ships(kind: CacheKind, path: str, tmp_path: Path) -> None:
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_bytes(b"left behind")
+    found = survey(tmp_path, kind)
+    assert found.files == ()
+    (dropped,) = [d for d in found.dropped if path.startswith(d.path)]
+    assert dropped.reason
 
 
 @pytest.mark.parametrize("path", ["huggingface/token", ".netrc", ".docker/config.json", "stored_tokens"])

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from baker.inside.job import JobResult, Stage, load_result
-from tests.sim.drive import Bench, completion, leftovers
+from baker.inside.job import JobResult
+from tests.sim.drive import Bench, leftovers
 from tests.sim.install import make_runtime
 from tests.sim.model import make_model
 
@@ -81,19 +80,6 @@ def test_server_and_driver_meet_inside(tmp_path: Path) -> None:
 
 
 @root_only
-@system_python
-def test_server_runs_as_the_other_user(open_directory: Path) -> None:
-    bench = _bench(open_directory, python=SYSTEM_PYTHON)
-    job = bench.job(1, [Stage("one", [[completion(str(bench.model), 1, 8, 2)]])], uid=OTHER)
-    result = bench.run(job)
-    assert (result.status, result.uid, result.remarks) == ("ok", OTHER, [])
-    written = [path for path in (bench.live / "inductor").rglob("*") if path.is_file()]
-    assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {(OTHER, 0)}
-    assert all(process.observed for process in result.processes)
-    assert len(result.events) >= 2
-
-
-@root_only
 def test_what_the_other_user_cannot_reach_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
@@ -104,47 +90,3 @@ def test_what_the_other_user_cannot_reach_is_named(tmp_path: Path) -> None:
     match = re.match(rf"server runs as uid 0, not {OTHER}: uid {OTHER} cannot use (/\S+) \(mode (\d+), owner 0:0\)", result.remarks[0])
     assert match is not None
     assert Path(match[1]).stat().st_mode & 0o077 == 0
-
-
-@root_only
-@system_python
-@pytest.mark.parametrize("closed", ["live/inductor", "tmpdir1", "../model/model.safetensors", "tools.zip"])
-def test_every_needed_path_is_tried(open_directory: Path, closed: str) -> None:
-    bench = _bench(open_directory, python=SYSTEM_PYTHON)
-    path = (bench.directory / closed).resolve()
-    path.chmod(0o700)
-    result = bench.run(bench.job(1, [], uid=OTHER))
-    assert (result.status, result.uid) == ("ok", 0)
-    assert f"cannot use {path} (mode 0700" in result.remarks[0]
-
-
-@root_only
-@system_python
-def test_an_interpreter_that_does_not_start_there_is_found(open_directory: Path) -> None:
-    bench = _bench(open_directory, python=SYSTEM_PYTHON)
-    broken = open_directory / "runtime" / "bin" / "python-broken"
-    broken.write_text('#!/bin/sh\n[ "$(id -u)" = 0 ] && exec "%s" "$@"\necho no library for you >&2\nexit 127\n' % bench.python)
-    broken.chmod(0o755)
-    bench.python = str(broken)
-    result = bench.run(bench.job(1, [], uid=OTHER, record=""))
-    assert (result.status, result.uid) == ("ok", 0)
-    assert "does not start there (exit 127: no library for you)" in result.remarks[0]
-
-
-@root_only
-@system_python
-def test_ordinary_user(open_directory: Path) -> None:
-    """The whole driver without root: own user namespace for the network, no change of user, both said or reached."""
-    bench = _bench(open_directory, python=SYSTEM_PYTHON)
-    bench.directory.chmod(0o777)
-    job = bench.job(1, network="none", uid=4242)
-    command = [SYSTEM_PYTHON, *bench.command(job)[1:]]
-    done = subprocess.run(
-        command, user=OTHER, group=OTHER, extra_groups=[], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    result = load_result(Path(job.out).read_text())
-    assert (result.status, result.uid) == ("ok", OTHER)
-    assert f"server runs as uid {OTHER}, not 4242: only root may change users" in result.remarks
-    assert result.network == "none" or any("network not isolated: own namespace refused" in remark for remark in result.remarks)
-    assert all(process.torch and process.observed for process in result.processes)
