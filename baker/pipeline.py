@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +134,10 @@ def reprove(bed: Bed, engine: Engine, image: Image, wanted: bool, say: Say) -> B
     """Prove an existing image again and attach the new proof. Raises ArtifactError when it does not prove any more."""
     opened = images.open_image(engine, image)
     fallen = tuple(Fallen(**f) for f in opened.record.get("fallen", ()))
+    partial = images.left_out(opened.record)
+    built = Built(bed.plan, image.reference, image, None, opened.record, fallen, reused=True, partial=partial, layers=images.layer_table(image))
     if not wanted:
-        return Built(bed.plan, image.reference, image, None, opened.record, fallen, reused=True, layers=images.layer_table(image))
+        return built
     proof = prove(bed, opened.layer_paths, opened.env, image.digest, opened.manifest, opened.record, say)
     write_json(bed.work.directory / "proof.json", proof.document)
     if not proof.proven:
@@ -149,7 +151,7 @@ def reprove(bed: Bed, engine: Engine, image: Image, wanted: bool, say: Say) -> B
             findings=[f.document() for f in hard],
         )
     images.attach_proof(engine, image, proof)
-    return Built(bed.plan, image.reference, image, proof, opened.record, fallen, reused=True, layers=images.layer_table(image))
+    return replace(built, proof=proof)
 
 
 def prove_reference(reference: str, ports_of: Callable[[str], Ports], engine: Engine, model: str, work: Path | None, say: Say) -> Built:

@@ -41,6 +41,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
     extra, transport = split_transport((*profile.serve, *request.serve), runtime.transport())
     serve = runtime.serve(model, target, extra)
     env = {**profile.env, **runtime.environment(model, target)}
+    base_env = dict(item.partition("=")[::2] for item in (base.config.get("config") or {}).get("Env") or [] if not item.startswith("PATH="))
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "target": {"arch": target.arch, "product": target.product},
@@ -65,6 +66,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         runtime=runtime.name,
         serve=serve,
         env=env,
+        base_env=base_env,
         weights=request.weights,
         set_name=request.set_name or Target(target.arch, target.product or str(found.get("gpu.name") or "")).set_name,
         transport=transport,
@@ -74,6 +76,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         "id": plan_id,
         "baker": __version__,
         "base_reference": base.reference,
+        "base_env": base_env,
         "version": version,
         "interpreter": interpreter_document(interpreter),
         "source": model.source,
@@ -112,6 +115,7 @@ def from_manifest(document: Mapping[str, Any], served: Path | None = None) -> Pl
         runtime=document["runtime"],
         serve=tuple(document["serve"]),
         env=document["env"],
+        base_env=document["base_env"],
         weights=document["weights"],
         set_name=document["set"],
         uncovered=tuple(document["uncovered"]),

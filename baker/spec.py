@@ -124,6 +124,7 @@ class Plan:
     runtime: str
     serve: tuple[str, ...]  # production argv after the program, without transport arguments
     env: Mapping[str, str]  # environment added on top of the base: profile, runtime and pins that hold for every strategy
+    base_env: Mapping[str, str] = field(default_factory=dict)  # the base image's own ENV, without PATH
     weights: str = "real"
     set_name: str = ""
     transport: tuple[str, ...] = ()

@@ -5,7 +5,9 @@ Entries are stored, not deflated: zlib builds differ in their output, and an imp
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import marshal
 import zipfile
 from pathlib import Path
 
@@ -51,9 +53,25 @@ def _files(names: tuple[str, ...], main: str) -> dict[str, bytes]:
     return files
 
 
-def start_zip() -> bytes:
-    """The image's entry point: `python -I -S <root>/start -- COMMAND` runs `baker.inside.start.main()`."""
-    return _archive(_files(start_modules(), "start"))
+def _compiled(name: str, source: bytes) -> bytes:
+    """Byte code in PEP 552's hash-based form that is never checked against its source: they ship in one sealed file.
+
+    Marshal version 2 has no references and no interning marks, so the bytes depend on the source alone; CPython reads every version.
+    """
+    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
+    return importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source) + marshal.dumps(code, 2)
+
+
+def start_zip(magic: str = "") -> bytes:
+    """The image's entry point: `python -I -S <root>/start -- COMMAND` runs `baker.inside.start.main()`.
+
+    `magic`: hex of the server interpreter's byte-code magic number. Where it is the builder's own, compiled modules ship beside the sources (about
+    35 of 86 ms of `start --version`, measured); any other interpreter reads the sources.
+    """
+    files = _files(start_modules(), "start")
+    if magic == importlib.util.MAGIC_NUMBER.hex():
+        files |= {f"{name}c": _compiled(name, source) for name, source in files.items()}
+    return _archive(files)
 
 
 def tools_zip() -> bytes:

@@ -18,7 +18,7 @@ from baker.pack.tree import Survey, survey
 from baker.pack.zips import start_zip
 from baker.request import BuildRequest
 from baker.spec import Plan
-from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, tagged
+from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, left_out, tagged
 from baker.steps.jobs import Bed, pins, server_env
 from baker.steps.proof import Proof
 from baker.steps.warmup import Fallen, Warmed
@@ -53,17 +53,17 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
     facts = builder_facts(bed)
     base = engine.resolve(plan.base)
     kinds = sorted(surveys, key=lambda name: (by_name(name).stability, name))
-    document = manifest_document(bed, warmed, kinds, surveys, facts, request.compression)
+    document = manifest_document(bed, warmed, kinds, surveys, facts, request)
     manifest_bytes = canonical(document)
     earth = engine.ground(base, plan.root)
     created = image.creation_time(os.environ, base.created)
     packer = image.Packer(plan.root, bed.work.directory / "layers", created, request.compression, earth.existing, earth.user)
     trees = [image.KindTree(name, by_name(name).stability, warmed.tree / name, surveys[name].files) for name in kinds]
-    layers = packer.layers(plan.set_name, trees, start_zip(), bed.runtime.shim(plan.interpreter, plan.root), manifest_bytes)
+    layers = packer.layers(plan.set_name, trees, start_zip(plan.interpreter.magic), bed.runtime.shim(plan.interpreter, plan.root), manifest_bytes)
     env = image.environment(
         list((base.config.get("config") or {}).get("Env") or []),
         plan.root,
-        server_env(plan, warmed.strategy, [k for k in warmed.kinds if k in surveys]),
+        server_env(plan, warmed.strategy, kinds),
         digest(manifest_bytes),
     )
     recipe = Recipe(
@@ -86,9 +86,10 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
         "strategy": warmed.strategy.name,
         "rounds": list(warmed.rounds),
         "fallen": [f.document() for f in fallen],
+        "partial": partial,
         "dropped": {name: [{"path": d.path, "reason": d.reason} for d in found.dropped] for name, found in surveys.items()},
     }
-    return Candidate(built, recipe, parse(manifest_bytes), record, env, layer_paths(built), tuple(remarks), tuple(partial))
+    return Candidate(built, recipe, parse(manifest_bytes), record, env, layer_paths(built), tuple(remarks), left_out(record))
 
 
 def _surveys(warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) -> tuple[dict[str, Survey], list[str]]:
@@ -126,7 +127,7 @@ def builder_facts(bed: Bed) -> dict[str, Any]:
 
 
 def manifest_document(
-    bed: Bed, warmed: Warmed, kinds: Sequence[str], surveys: Mapping[str, Survey], facts: Mapping[str, Any], compression: str
+    bed: Bed, warmed: Warmed, kinds: Sequence[str], surveys: Mapping[str, Survey], facts: Mapping[str, Any], request: BuildRequest
 ) -> dict[str, Any]:
     """The manifest (docs/artifact-spec.md). Holds no time, so the same tree gives the same bytes."""
     plan, strategy = bed.plan, warmed.strategy
@@ -145,7 +146,7 @@ def manifest_document(
         "serve": {
             "program": list(bed.runtime.program(plan.interpreter)),
             "argv": list(plan.serve),
-            "env": {k: v for k, v in server_env(plan, strategy, warmed.kinds).items()},
+            "env": server_env(plan, strategy, kinds),  # as in the image's ENV: a kind that stayed empty is not pinned
             "served": plan.model.served,
             "offline": plan.env.get("HF_HUB_OFFLINE") == "1",
             "python": plan.interpreter.executable,
@@ -167,8 +168,9 @@ def manifest_document(
         "baker": __version__,
         "root": plan.root,
         "plan": dict(plan.document),
-        "compression": compress.by_name(compression).document(),
+        "compression": compress.by_name(request.compression).document(),
         "sets": [cache_set],
+        **({} if request.prove else {"unproven": True}),
     }
 
 

@@ -101,6 +101,11 @@ def _latest(engine: Engine, image: Image, artifact_type: str) -> Mapping[str, An
     return documents[-1] if documents else {}
 
 
+def left_out(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """What --allow-partial left out, one line a file, from a bake record."""
+    return tuple(f"{kind}: left out {path}" for kind, paths in (record.get("partial") or {}).items() for path in paths)
+
+
 def attach_proof(engine: Engine, image: Image, proof: Proof) -> None:
     """Store a proof beside the image."""
     engine.attach(image, proofs.ARTIFACT_TYPE, canonical(proof.document))

@@ -43,8 +43,8 @@ def pins(kinds: Sequence[str], root: str) -> dict[str, str]:
 
 
 def server_env(plan: Plan, strategy: Strategy, kinds: Sequence[str]) -> dict[str, str]:
-    """What the image's ENV holds for the server: profile and runtime, the strategy's variables, the cache variables."""
-    return {**plan.env, **strategy.env, **pins(kinds, plan.root)}
+    """What the image's ENV holds for the server: the base's, profile and runtime, the strategy's variables, the cache variables."""
+    return {**plan.base_env, **plan.env, **strategy.env, **pins(kinds, plan.root)}
 
 
 def server_argv(bed: Bed, port: int) -> list[str]:

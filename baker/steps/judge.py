@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from glob import escape
 from typing import Any
 
 from baker.inside.finding import Finding
@@ -28,13 +29,18 @@ SHOWN = 12
 OWN = (Pattern("baker-status.json", "start's own status file, where /run is not writable"),)
 
 
-def changes(result: JobResult, cache_set: CacheSet, root: str, runtime: Runtime, interpreter: Interpreter) -> Changes:
+LeftOut = Mapping[str, Sequence[str]]  # kind -> paths that --allow-partial left out of the image
+
+
+def changes(result: JobResult, cache_set: CacheSet, root: str, runtime: Runtime, interpreter: Interpreter, left_out: LeftOut) -> Changes:
     """Everything that a proof start changed: live against the manifest, pristine, HOME and TMPDIR against before."""
     parts = []
     for kind in cache_set.kinds:
         live, pristine = f"live/{kind.name}", f"sets/{kind.name}"
         after = result.after.get(live, {})
-        parts.append(compare(live, expected_live(kind.files, f"{root}/sets/{cache_set.name}/{kind.name}", after), after, kind.mutable))
+        again = [Pattern(escape(path), "left out by --allow-partial, so a start may write it again") for path in left_out.get(kind.name, ())]
+        expected = expected_live(kind.files, f"{root}/sets/{cache_set.name}/{kind.name}", after)
+        parts.append(compare(live, expected, after, [*kind.mutable, *again]))
         parts.append(compare(pristine, result.before.get(pristine, {}), result.after.get(pristine, {}), ()))
     for name in ("home", "tmp"):
         patterns = [*transient_patterns(runtime, interpreter, name), *(OWN if name == "tmp" else ())]
@@ -237,3 +243,10 @@ def meaning(cache_set: CacheSet, weights: str) -> list[Finding]:
             )
         ]
     return []
+
+
+def partial(left_out: LeftOut) -> list[Finding]:
+    """What the image lacks because the user allowed it (soft, said)."""
+    paths = [f"{kind}/{path}" for kind, several in left_out.items() for path in several]
+    text = f"the image is partial: {', '.join(paths[:SHOWN])} left out"
+    return [Finding("partial", "soft", "", text, len(paths), 0, "bake again without --allow-partial")] if paths else []

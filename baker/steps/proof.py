@@ -59,6 +59,7 @@ def prove(
     """Start the image from `layers` with its own ENV and judge what it did. `cold` is the bake record of the same image."""
     cache_set = next(s for s in manifest.sets if s.name == bed.plan.set_name)
     got = _Collected()
+    left_out: judge.LeftOut = cold.get("partial") or {}
     hard_env = dict(cache_set.strategy.get("fail_hard") or {})
     runs: list[tuple[str, dict[str, str], bool]] = [(f"bare-{number}", {}, False) for number in range(1, BARE_STARTS + 1)]
     runs.append(("recorded", {}, True))
@@ -68,24 +69,27 @@ def prove(
         bed.work.state("proof", start=name, image=digest)
         say(f"proof: start {name}")
         bed.place.install(layers)
-        result = _start(bed, cache_set, name, {**env, **extra}, record, got)
+        result = _start(bed, cache_set, name, {**env, **extra}, record, got, left_out)
         if result is None:
             break
         say(f"proof: start {name}: {_summary(result, got.starts[-1])}")
         if any(finding.severity == "hard" for finding in got.findings):
             break  # it has failed already; more starts would only cost time
     findings = [*got.findings, *judge.isolation(got.bare), *judge.step_time(got.bare, cold), *judge.recorder(got.recorded, cold)]
-    findings += judge.meaning(cache_set, bed.plan.weights)
+    findings += [*judge.meaning(cache_set, bed.plan.weights), *judge.partial(left_out)]
     document = _document(bed, digest, cache_set, got, cold, findings)
     return Proof(document, tuple(findings))
 
 
-def _start(bed: Bed, cache_set: CacheSet, name: str, env: Mapping[str, str], record: bool, got: _Collected) -> JobResult | None:
+def _start(
+    bed: Bed, cache_set: CacheSet, name: str, env: Mapping[str, str], record: bool, got: _Collected, left_out: judge.LeftOut
+) -> JobResult | None:
     plan = bed.plan
     kinds = [kind.name for kind in cache_set.kinds]
+    label = f"{cache_set.strategy.get('name')}-proof-{name}"  # each strategy keeps its own logs
     job = make_job(
         bed,
-        name=f"proof-{name}",
+        name=label,
         env={k: v for k, v in env.items() if k != "PATH"},
         stages=[*bed.script.stages, bed.script.reference],
         kinds=kinds,
@@ -95,14 +99,14 @@ def _start(bed: Bed, cache_set: CacheSet, name: str, env: Mapping[str, str], rec
     )
     pristine = {f"sets/{kind}": f"{plan.root}/sets/{cache_set.name}/{kind}" for kind in kinds}
     job = replace(job, roots={**job.roots, **pristine}, watch=[*job.watch, START_RULE])
-    result = bed.place.run(job, name=f"proof-{name}")
+    result = bed.place.run(job, name=label)
     try:
         require_ok(result, name=name, log=job.log, driver="proof")
     except WarmupError as error:
         got.findings.append(Finding("proof-start-failed", "hard", "", error.message, error.found, error.expected, error.remedy))
         got.starts.append({"name": name, "status": result.status, "error": result.error, "log": job.log})
         return None
-    changes = judge.changes(result, cache_set, plan.root, bed.runtime, plan.interpreter)
+    changes = judge.changes(result, cache_set, plan.root, bed.runtime, plan.interpreter, left_out)
     tokens = reference_tokens(result)
     got.findings += judge.start(name, result, changes, tokens, cache_set)
     got.starts.append(

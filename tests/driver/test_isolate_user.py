@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from baker.inside.job import JobResult, Stage, load_result
+from baker.inside.job import Stage, load_result
 from tests.sim.drive import Bench, completion, leftovers
 from tests.sim.install import make_runtime
 from tests.sim.model import make_model
@@ -40,14 +40,6 @@ def _bench(directory: Path, **runtime: Any) -> Bench:
     for path in [bench.live, *bench.live.iterdir(), bench.directory / "home1", bench.directory / "tmpdir1"]:
         path.chmod(0o777)
     return bench
-
-
-def _looks(bench: Bench, code: str, **changes: Any) -> tuple[JobResult, str]:
-    """Run a program instead of a server; it ends at once ("died") and its output is the log."""
-    job = bench.job(1, argv=[bench.python, "-c", code], record="", **changes)
-    result = bench.run(job)
-    assert result.status == "died"
-    return result, Path(job.log).read_text()
 
 
 @root_only
@@ -80,7 +72,7 @@ def test_every_needed_path_is_tried(open_directory: Path, closed: str) -> None:
 def test_an_interpreter_that_does_not_start_there_is_found(open_directory: Path) -> None:
     bench = _bench(open_directory, python=SYSTEM_PYTHON)
     broken = open_directory / "runtime" / "bin" / "python-broken"
-    broken.write_text('#!/bin/sh\n[ "$(id -u)" = 0 ] && exec "%s" "$@"\necho no library for you >&2\nexit 127\n' % bench.python)
+    broken.write_text(f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec "{bench.python}" "$@"\necho no library for you >&2\nexit 127\n')
     broken.chmod(0o755)
     bench.python = str(broken)
     result = bench.run(bench.job(1, [], uid=OTHER, record=""))
@@ -96,9 +88,8 @@ def test_ordinary_user(open_directory: Path) -> None:
     bench.directory.chmod(0o777)
     job = bench.job(1, network="none", uid=4242)
     command = [SYSTEM_PYTHON, *bench.command(job)[1:]]
-    done = subprocess.run(
-        command, user=OTHER, group=OTHER, extra_groups=[], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60
-    )
+    user: dict[str, Any] = {"user": OTHER, "group": OTHER, "extra_groups": [], "env": {"PATH": "/usr/bin:/bin"}}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **user)
     assert done.returncode == 0, done.stderr
     result = load_result(Path(job.out).read_text())
     assert (result.status, result.uid) == ("ok", OTHER)

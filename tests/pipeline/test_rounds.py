@@ -21,7 +21,6 @@ SCRIPTS: dict[str, dict[str, Any]] = {
     "zero": {"zero_rank": True},
     "short": {**LOADS, "usage_off": 1},
     "random": {"tokens": "random"},
-    "odd": {**LOADS, "odd_files": True},
 }
 
 
@@ -109,14 +108,6 @@ def test_tokens_that_differ_fell_the_strategy_by_its_proof(stories: Farm) -> Non
     assert "inductor: the proof failed: bare-1: tokens differ" in done.error["found"]
     assert json.loads((site.work / "strategies" / "inductor" / "proof.json").read_text())["verdict"] == "failed"
     assert not site.image.exists()
-
-
-def test_pipes_and_sockets_are_left_out_and_said(stories: Farm) -> None:
-    """O-28, through the whole pipeline."""
-    _, done = stories["odd"]
-    assert done.code == 0, done.text
-    for what in ("pipe", "socket"):
-        assert what in done.err.lower()
 
 
 def test_missing_byte_code_is_baked_and_proves(stories: Farm) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,13 +170,24 @@ def test_program_that_does_not_exist(make: Any, tmp_path: Path) -> None:
     ],
 )
 def test_unreadable_job_is_refused(make: Any, change: dict[str, Any], words: str) -> None:
-    import subprocess
-    import sys
-
     bench = make()
     path = bench.directory / "bad.job"
     path.write_text(json.dumps({**dataclasses.asdict(bench.job(1)), **change}))
-    done = subprocess.run([sys.executable, "-I", "-S", str(bench.tools), "drive", str(path)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-I", "-S", str(bench.tools), "drive", str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert words in done.stderr
     assert str(path) in done.stderr
+
+
+@pytest.mark.parametrize("words", [[], ["drive"], ["drive", "a", "b"], ["prove", "x"]])
+def test_usage(make: Any, words: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-I", "-S", str(make().tools), *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: tools.zip drive JOB.json | tools.zip probe")
+
+
+def test_probe_answers(make: Any) -> None:
+    request = json.dumps({"names": ["cpu.arch"]})
+    done = subprocess.run([sys.executable, "-I", "-S", str(make().tools), "probe"], input=request, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["cpu.arch"] == os.uname().machine

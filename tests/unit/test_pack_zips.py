@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -65,3 +67,24 @@ def test_tools_zip_runs_isolated(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-I", "-S", tmp_path / "tools.zip", "probe"], input=request, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["cpu.arch"] == platform.machine()
+
+
+def test_byte_code_ships_only_for_the_interpreter_that_reads_it(tmp_path: Path) -> None:
+    magic = importlib.util.MAGIC_NUMBER.hex()
+    with_code, without = zips.start_zip(magic), zips.start_zip("00000000")
+    assert without == zips.start_zip()
+    names = zipfile.ZipFile(io.BytesIO(with_code)).namelist()
+    assert {f"{name}c" for name in names if name.endswith(".py")} == {name for name in names if name.endswith(".pyc")}
+    archive = tmp_path / "start"
+    archive.write_bytes(with_code)
+    done = subprocess.run([sys.executable, "-I", "-S", str(archive), "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("baker")
+    # Another process, with another hash seed, builds the very same bytes.
+    code = "import sys; from baker.pack.zips import start_zip; sys.stdout.buffer.write(start_zip(sys.argv[1]))"
+    again = subprocess.run(
+        [sys.executable, "-c", code, magic],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(zips.__file__).parents[2])},
+    )
+    assert again.stdout == with_code

@@ -142,9 +142,15 @@ def test_no_place_to_write_does_not_break_the_server(run: Any) -> None:
 
 
 def test_own_exception_becomes_a_line(run: Any) -> None:
-    out, files = run(
-        "import sys, types, time; m = types.ModuleType('torch._dynamo.utils'); m.counters = 3; sys.modules[m.__name__] = m; time.sleep(0.4); print('fine')"
-    )
+    code = """
+        import sys, types, time
+        module = types.ModuleType("torch._dynamo.utils")
+        module.counters = 3
+        sys.modules[module.__name__] = module
+        time.sleep(0.4)
+        print("fine")
+    """
+    out, files = run(code)
     (lines,) = files.values()
     assert out == "fine\n"
     errors = [line["error"] for line in lines if line["e"] == "recorder-error"]

@@ -36,6 +36,7 @@ class Server:
             self.listening = True
             ThreadingHTTPServer.request_queue_size = 256
             ThreadingHTTPServer.daemon_threads = True
+            ThreadingHTTPServer.handle_error = lambda *_: None  # a client that hangs up is no news, and no reason to import traceback
             self.http = ThreadingHTTPServer((self.options.host, self.options.port), type("Bound", (Handler,), {"server_state": self}))
             self.thread = threading.Thread(target=self.http.serve_forever, args=(0.02,))
             self.thread.start()
