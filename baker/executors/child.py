@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from baker.errors import MachineError
@@ -12,19 +13,21 @@ from baker.inside.job import Job, JobResult, dump, load_result
 
 # The driver ends the server within job.grace_s (INT, TERM, KILL each) and hashes the trees afterwards.
 _LAST_S = 60.0
+KEY = "BAKER_SERVER_KEY"
 
 
-def run_driver(python: str, tools: Path, job: Job, job_file: Path) -> JobResult:
+def run_driver(python: str, tools: Path, job: Job, job_file: Path, note: Callable[[int], None]) -> JobResult:
     """Write `job_file`, run `python -I -S tools.zip drive job_file`, return the result.
 
-    On any exception here (Interrupted above all) the driver gets TERM and the time that it needs to end the server; then the exception goes on.
-    Raises MachineError when no result was written.
+    `note` is told the driver's process id, and 0 when it has ended. On any exception here (Interrupted above all) the driver gets TERM and the time
+    that it needs to end the server; then the exception goes on. Raises MachineError when no result was written.
     """
     job_file.write_text(dump(job), encoding="utf-8")
     out = Path(job.out)
     out.unlink(missing_ok=True)
     errors = job_file.with_suffix(".driver.log")
-    environment = {"PATH": os.environ.get("PATH", os.defpath)}
+    # The driver needs the secrets' values to mask them, and a server key to use it; none of them is in the job or the server's environment.
+    environment = {"PATH": os.environ.get("PATH", os.defpath), **{name: os.environ[name] for name in (*job.mask, KEY) if name in os.environ}}
     with errors.open("wb") as stderr:
         process = subprocess.Popen(
             [python, "-I", "-S", str(tools), "drive", str(job_file)],
@@ -35,10 +38,13 @@ def run_driver(python: str, tools: Path, job: Job, job_file: Path) -> JobResult:
             start_new_session=True,  # a Ctrl-C reaches baker alone, which then ends the driver in order
         )
         try:
+            note(process.pid)
             code = process.wait()
         except BaseException:
             _end(process, job.grace_s)
             raise
+        finally:
+            note(0)
     if not out.exists():
         tail = errors.read_text(encoding="utf-8", errors="replace").strip()[-800:]
         raise MachineError(

@@ -6,7 +6,6 @@ Servers are started by the warm-up driver, which ends them when baker dies, howe
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -15,16 +14,16 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from baker.errors import MachineError
 from baker.executors.child import run_driver
+from baker.executors.lock import LOCK, Claim, claim
 from baker.inside.job import Job, JobResult
 from baker.pack.unpack import OWNED as UNPACKED
 from baker.pack.unpack import clear, remove, unpack
 from baker.pack.zips import tools_zip
 
-LOCK = ".baker.lock"
 OWNED = frozenset({*UNPACKED, LOCK})
 # Inherited by a server on this machine (design 5.6); everything else is dropped, PYTHON* above all.
 INHERITED = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
@@ -35,9 +34,10 @@ PROBE_S = 30.0
 class LocalPlace:
     """A claimed root on this machine."""
 
-    def __init__(self, root: str, work: Path, python: str) -> None:
+    def __init__(self, root: str, work: Path, python: str, held: Claim) -> None:
         self.root = root
         self.python = python
+        self._held = held
         self._work = work
         self._fresh = Path(tempfile.mkdtemp(prefix="baker-"))
         self._fresh.chmod(0o711)
@@ -47,7 +47,7 @@ class LocalPlace:
 
     def run(self, job: Job, *, name: str) -> JobResult:
         """Start the driver on the job and wait; a signal to baker ends the driver, which ends the server."""
-        return run_driver(self.python, self._tools, job, self._work / "jobs" / f"{name}.json")
+        return run_driver(self.python, self._tools, job, self._work / "jobs" / f"{name}.json", self._held.driver)
 
     def wipe(self) -> None:
         """Empty the root, but for the lock."""
@@ -157,47 +157,15 @@ class Local:
 
 @contextmanager
 def _claim(root: str, work: Path, python: str) -> Iterator[LocalPlace]:
-    directory = Path(root)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = (directory / LOCK).open("a+", encoding="utf-8")
-    except OSError as error:
-        raise MachineError(
-            f"cannot write to the root {root}",
-            code="root-not-writable",
-            found=error.strerror or str(error),
-            expected="a directory that this user may write",
-            remedy="pass --root DIR (the image then only works at that path), or make the directory",
-        ) from None
-    with lock:
-        _hold(lock, root)
-        _refuse_foreign(directory)
+    with claim(Path(root)) as held:
+        _refuse_foreign(Path(root))
         work.joinpath("jobs").mkdir(parents=True, exist_ok=True)
-        place = LocalPlace(root, work, python)
+        place = LocalPlace(root, work, python, held)
         try:
             yield place
         finally:
             place.close()
-            lock.truncate(0)
-
-
-def _hold(lock: IO[str], root: str) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        holder = lock.read().strip() or "unknown"
-        raise MachineError(
-            f"another build uses the root {root}",
-            code="root-in-use",
-            found=f"held by process {holder}",
-            expected="one build at a time a root",
-            remedy="wait for it, end it, or pass another --root",
-        ) from None
-    lock.seek(0)
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
+            held.release()
 
 
 def _refuse_foreign(directory: Path) -> None:

@@ -92,19 +92,17 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
     return Candidate(built, recipe, parse(manifest_bytes), record, env, layer_paths(built), tuple(remarks), left_out(record))
 
 
-def _surveys(warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) -> tuple[dict[str, Survey], list[str]]:
-    """Kinds with files. A kind that the strategy must fill and that is empty is an error; other empty kinds are left out."""
+def _surveys(warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) -> tuple[dict[str, Survey], dict[str, list[str]]]:
+    """Kinds with files, and the files left out on request. A kind that the strategy must fill and that is empty is an error; others are left out."""
     found: dict[str, Survey] = {}
-    partial: list[str] = []
+    partial: dict[str, list[str]] = {}
     for name in warmed.kinds:
         result = survey(warmed.tree / name, by_name(name), secrets=secrets)
         hard = [f for f in result.findings if f.severity == "hard"]
         if hard and allow_partial:
-            bad = {f.path for f in result.files if any(finding.message.startswith(f"{f.path} ") for finding in hard)}
-            partial += [f"{name}: left out {path}" for path in sorted(bad)]
-            result = survey(warmed.tree / name, by_name(name), secrets=secrets, exclude=bad)
-        else:
-            result.require_sound()
+            partial[name] = sorted(f.path for f in result.files if any(finding.message.startswith(f"{f.path} is ") for finding in hard))
+            result = survey(warmed.tree / name, by_name(name), secrets=secrets, exclude=partial[name])
+        result.require_sound()  # with --allow-partial: what leaving single files out did not mend
         if result.files:
             found[name] = result
         elif name in warmed.strategy.fills:
