@@ -56,7 +56,6 @@ def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
     work = Work(request.work or state_home() / plan.id / plan.set_name)
     destination = request.output or f"oci:./{plan.set_name}-{plan.id[:12]}"
     space.require(plan, work.directory, destination)
-    write_json(work.directory / "plan.json", plan.document)
     say(f"plan {plan.id[:12]}, set {plan.set_name}, work directory {work.directory}")
     for entry in plan.uncovered:
         say(f"uncovered: {entry}")
@@ -65,6 +64,8 @@ def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
         hub.fetch(plan.model, "dummy" if request.weights == "dummy" else "real")
     with ports.executor.claim(plan.root, work.directory, plan.interpreter.executable) as place:
         place.link_model(plan.model.path, plan.model.served)
+        if other := work.adopt(plan.document):
+            say(other)
         bed = Bed(plan, ports.runtime, ports.executor, place, work, ports.runtime.script(plan, plan.profile))
         if existing is not None:
             say(f"{existing.reference} is there already: nothing to bake")

@@ -8,6 +8,7 @@ Usage: [TMPDIR=DIR] python bench/start_overhead.py [--files N] [--size BYTES] [-
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import random
@@ -79,7 +80,11 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        image = images.make(Path(directory) / "image", content=lambda kind: content(kind, options.files // 2, options.size), zip_data=start_zip())
+        image = images.make(
+            Path(directory) / "image",
+            content=lambda kind: content(kind, options.files // 2, options.size),
+            zip_data=start_zip(importlib.util.MAGIC_NUMBER.hex()),
+        )
         serve = image.document["sets"][0]["serve"]
         serve["program"], serve["argv"] = ["/bin/true"], []
         image.write_manifest()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from baker.errors import MachineError
 from baker.inside.job import Job, JobResult, dump, load_result
+from baker.pack.space import room
 
 # The driver ends the server within job.grace_s (INT, TERM, KILL each) and hashes the trees afterwards.
 _LAST_S = 60.0
@@ -22,7 +23,9 @@ def run_driver(python: str, tools: Path, job: Job, job_file: Path, note: Callabl
     `note` is told the driver's process id, and 0 when it has ended. On any exception here (Interrupted above all) the driver gets TERM and the time
     that it needs to end the server; then the exception goes on. Raises MachineError when no result was written.
     """
-    job_file.write_text(dump(job), encoding="utf-8")
+    text = dump(job)
+    with room(job_file.parent, len(text), f"the job {job_file.name}"):
+        job_file.write_text(text, encoding="utf-8")
     out = Path(job.out)
     out.unlink(missing_ok=True)
     errors = job_file.with_suffix(".driver.log")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,9 @@ from typing import Any
 from baker.errors import MachineError
 from baker.executors.child import run_driver
 from baker.executors.lock import LOCK, Claim, claim
+from baker.executors.trees import move, size
 from baker.inside.job import Job, JobResult
+from baker.pack.space import room
 from baker.pack.unpack import OWNED as UNPACKED
 from baker.pack.unpack import clear, remove, unpack
 from baker.pack.zips import tools_zip
@@ -38,12 +39,15 @@ class LocalPlace:
         self.root = root
         self.python = python
         self._held = held
+        self._keep = False  # live holds the only copy of what was warmed
         self._work = work
         self._fresh = Path(tempfile.mkdtemp(prefix="baker-"))
         self._fresh.chmod(0o711)
         self._links: list[Path] = []
         self._tools = work / "tools.zip"
-        self._tools.write_bytes(tools_zip())
+        data = tools_zip()
+        with room(work, len(data), "the tools"):
+            self._tools.write_bytes(data)
 
     def run(self, job: Job, *, name: str) -> JobResult:
         """Start the driver on the job and wait; a signal to baker ends the driver, which ends the server."""
@@ -60,17 +64,20 @@ class LocalPlace:
         return str(path)
 
     def stash(self, kinds: Sequence[str], to: Path) -> None:
-        """A rename where work and root share a file system, else a copy."""
+        """A rename where work and root share a file system, else a copy. When it fails, everything stays in live, also after `close`."""
         remove(to)
-        to.mkdir(parents=True)
-        for kind in kinds:
-            shutil.move(self.live(kind), to / kind)
+        self._keep = True
+        with room(to, sum(size(Path(self.live(kind))) for kind in kinds), "the warm-up tree"):
+            to.mkdir(parents=True)
+            move([(Path(self.live(kind)), to / kind) for kind in kinds])
+        self._keep = False
 
     def restore(self, kinds: Sequence[str], come_from: Path) -> None:
         """A rename where both share a file system, else a copy."""
         for kind in kinds:
             remove(Path(self.live(kind)))
-            shutil.move(come_from / kind, Path(self.root) / "live" / kind)
+        with room(Path(self.root), sum(size(come_from / kind) for kind in kinds), "the warm-up tree"):
+            move([(come_from / kind, Path(self.root) / "live" / kind) for kind in kinds])
         remove(come_from)
 
     def install(self, layers: Sequence[Path]) -> None:
@@ -157,7 +164,7 @@ class Local:
 
 @contextmanager
 def _claim(root: str, work: Path, python: str) -> Iterator[LocalPlace]:
-    with claim(Path(root)) as held:
+    with claim(Path(root)) as held, claim(work, "work") as _:
         _refuse_foreign(Path(root))
         work.joinpath("jobs").mkdir(parents=True, exist_ok=True)
         place = LocalPlace(root, work, python, held)

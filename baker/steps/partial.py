@@ -24,6 +24,7 @@ class Rounds:
     """What whole rounds of one strategy left behind."""
 
     kinds: tuple[str, ...]
+    machine: Mapping[str, Any]  # facts of the machine that warmed them
     records: list[dict[str, Any]] = field(default_factory=list)
     tokens: list[list[int]] = field(default_factory=list)
     live: Trees = field(default_factory=dict)
@@ -40,13 +41,14 @@ def forget(home: Path) -> None:
     remove(home / "partial")
 
 
-def take_back(home: Path, place: Place) -> Rounds | None:
-    """Bring live back to the end of the last whole round; None (with live empty) when there was none or it is not intact."""
+def take_back(home: Path, place: Place, machine: Mapping[str, Any]) -> Rounds | None:
+    """Bring live back to the end of the last whole round; None (with live empty) when there was none, here, that is intact."""
     document = read_json(home / "partial.json")
-    if document is None:
+    if document is None or document.get("machine") != machine:
+        forget(home)
         place.wipe()
         return None
-    rounds = Rounds(tuple(document["kinds"]), document["records"], document["tokens"], document["live"])
+    rounds = Rounds(tuple(document["kinds"]), machine, document["records"], document["tokens"], document["live"])
     stash = home / "partial"
     if not stash.exists():
         place.stash(rounds.kinds, stash)  # a kill left live at the root

@@ -30,13 +30,12 @@ def require_ok(result: JobResult, *, name: str, log: str, driver: str = "warm-up
     """Raise WarmupError with the first error of the server's log and the log's path, unless the start went well."""
     if result.status == "ok":
         return
-    where = f"in stage {result.stage}" if result.stage and result.stage != "start" else "before it was ready"
+    stage = result.stage if result.stage != "start" else ""
+    where = f"in stage {stage}" if stage else "before it was ready"
     out_of_memory = "out of memory" in result.error.lower() or "oom" in result.error.lower()
     remedy = _REMEDY.get(result.status, "read the log")
     if out_of_memory:
-        remedy = "lower --max-num-seqs, --max-model-len or --gpu-memory-utilization" + (
-            f", or leave {result.stage} out of the profile" if result.stage else ""
-        )
+        remedy = "lower --max-num-seqs, --max-model-len or --gpu-memory-utilization" + (f", or leave {stage} out of the profile" if stage else "")
     raise WarmupError(
         f"{driver} {name}: the server {_verb(result)} {where}",
         code=f"server-{result.status}",
@@ -112,6 +111,11 @@ def reference_tokens(result: JobResult) -> list[list[int]]:
     return next(([r.tokens for r in stage.requests] for stage in result.stages if stage.name == REFERENCE), [])
 
 
+def uncounted(result: JobResult) -> list[str]:
+    """Requests of the matrix that do not count, with the reason (case O-41)."""
+    return [f"{s.name}[{i}]: {r.why}" for s in result.stages for i, r in enumerate(s.requests) if not r.counted]
+
+
 def record(number: int, result: JobResult, changes: Changes) -> dict[str, Any]:
     """One round as it stands in the bake record."""
     return {
@@ -123,6 +127,6 @@ def record(number: int, result: JobResult, changes: Changes) -> dict[str, Any]:
         "event_count": len(result.events),
         "counters": dict(result.counters),
         "lines": [{"name": line.name, "kind": line.kind, "text": line.text[:500]} for line in result.lines if line.kind != "phase"][:50],
-        "uncounted": [f"{s.name}[{i}]: {r.why}" for s in result.stages for i, r in enumerate(s.requests) if not r.counted],
+        "uncounted": uncounted(result),
         "remarks": list(result.remarks),
     }

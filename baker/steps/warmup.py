@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from baker.caches.bytecode import MISSING_SHARE, missing_share
+from baker.errors import MachineError
 from baker.inside.job import JobResult
 from baker.pack.tree import inventory
 from baker.spec import Strategy
 from baker.steps import partial
 from baker.steps.changes import Changes
+from baker.steps.facts import builder_facts
 from baker.steps.jobs import Bed, make_job, server_env
 from baker.steps.partial import Rounds
-from baker.steps.rounds import changes_of, record, reference_tokens, require_ok
+from baker.steps.rounds import changes_of, record, reference_tokens, require_ok, uncounted
 from baker.steps.work import read_json, write_json
 
 MAX_ROUNDS = 4  # design 5.6
@@ -51,19 +54,20 @@ def warm(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[
     if (document := read_json(home / "fallen.json")) is not None:
         say(f"strategy {strategy.name}: fell in an earlier run: {document['reason']}")
         return Fallen(**document)
-    if (done := _resume(home, strategy)) is not None:
+    machine = builder_facts(bed)
+    if (done := _resume(home, strategy, machine)) is not None:
         say(f"strategy {strategy.name}: warmed in an earlier run, tree intact")
         return done
-    outcome = _rounds(bed, strategy, say, kinds, home)
+    outcome = _rounds(bed, strategy, say, kinds, home, machine)
     if isinstance(outcome, Fallen):
         write_json(home / "fallen.json", outcome.document())
         partial.forget(home)
     return outcome
 
 
-def _resume(home: Path, strategy: Strategy) -> Warmed | None:
+def _resume(home: Path, strategy: Strategy, machine: Mapping[str, Any]) -> Warmed | None:
     document = read_json(home / "tree.json")
-    if document is None:
+    if document is None or document.get("machine") != machine:
         return None
     kinds = tuple(document["kinds"])
     if any(inventory(home / "tree" / kind) != document["inventory"][kind] for kind in kinds):
@@ -71,16 +75,19 @@ def _resume(home: Path, strategy: Strategy) -> Warmed | None:
     return Warmed(strategy, kinds, home / "tree", tuple(document["rounds"]), document["tokens"])
 
 
-def _rounds(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...], home: Path) -> Warmed | Fallen:
-    done = partial.take_back(home, bed.place)
+def _rounds(
+    bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...], home: Path, machine: Mapping[str, Any]
+) -> Warmed | Fallen:
+    done = partial.take_back(home, bed.place, machine)
     if done is not None:
         say(f"strategy {strategy.name}: going on after round {len(done.records)} of an earlier run")
-    state = done or Rounds(tuple(kind for kind in kinds if kind != "bytecode"))
+    state = done or Rounds(tuple(kind for kind in kinds if kind != "bytecode"), machine)
     try:
         return _until_fixpoint(bed, strategy, say, kinds, home, state)
     except BaseException:
         if state.records:
-            bed.place.stash(state.kinds, home / "partial")
+            with suppress(MachineError):  # no room: the tree stays at the root, where the next run looks too
+                bed.place.stash(state.kinds, home / "partial")
         raise
 
 
@@ -93,6 +100,8 @@ def _until_fixpoint(bed: Bed, strategy: Strategy, say: Callable[[str], None], ki
         state.records.append(record(number, result, changes))
         state.live = {kind: result.after.get(f"live/{kind}", {}) for kind in state.kinds}
         say(f"strategy {strategy.name}: round {number}: {_summary(result, changes)}")
+        for line in uncounted(result):
+            say(f"strategy {strategy.name}: round {number}: not counted: {line}")
         if number > 1 and (fallen := _refused(strategy, result, changes, number)):
             return fallen
         if number == 1:
@@ -164,7 +173,14 @@ def _summary(result: JobResult, changes: Changes) -> str:
 def _stash(bed: Bed, strategy: Strategy, state: Rounds, home: Path) -> Warmed:
     tree = home / "tree"
     bed.place.stash(state.kinds, tree)
-    trees = {kind: inventory(tree / kind) for kind in state.kinds}
-    write_json(home / "tree.json", {"kinds": state.kinds, "inventory": trees, "rounds": state.records, "tokens": state.tokens})
+    try:
+        trees = {kind: inventory(tree / kind) for kind in state.kinds}
+        write_json(
+            home / "tree.json",
+            {"kinds": state.kinds, "inventory": trees, "rounds": state.records, "tokens": state.tokens, "machine": state.machine},
+        )
+    except BaseException:
+        bed.place.restore(state.kinds, tree)  # a tree without its inventory counts for nothing; whole rounds do
+        raise
     partial.forget(home)
     return Warmed(strategy, state.kinds, tree, tuple(state.records), state.tokens)

@@ -1,6 +1,7 @@
 """The work directory: what a build did so far, written so that the same command goes on after any end of the last one.
 
     plan.json                     the resolved plan
+    others/<plan>/                strategies of other plans that used this directory
     state.json                    where it stands, for people and for `baker build` itself
     jobs/, logs/                  one file a server start
     strategies/<name>/rounds/N.json   results of whole rounds
@@ -21,6 +22,7 @@ from typing import Any
 
 from baker.errors import MachineError
 from baker.pack.space import free
+from baker.pack.unpack import remove
 
 
 def state_home() -> Path:
@@ -59,6 +61,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
+# What of a plan document decides its caches (plan.id), and who wrote the records.
+_DECIDES = ("schema", "target", "base", "root", "runtime", "model", "serve", "profile", "env", "baker")
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    return f"{str(document.get('id', 'unknown'))[:12]}-{document.get('baker', '')}"
+
+
 class Work:
     """Paths and state of one build's work directory."""
 
@@ -68,6 +78,24 @@ class Work:
     def state(self, stage: str, **details: Any) -> None:
         """Say where the build stands."""
         write_json(self.directory / "state.json", {"stage": stage, "pid": os.getpid(), **details})
+
+    def adopt(self, document: Mapping[str, Any]) -> str:
+        """Make this the directory of the plan `document`. What another plan warmed here is set aside until that plan comes again (case O-17).
+
+        Returns what to say, "" when nothing was in the way. Call with the directory locked.
+        """
+        before, strategies, said = read_json(self.directory / "plan.json") or {}, self.directory / "strategies", ""
+        if strategies.exists() and _name(before) != _name(document):
+            aside = self.directory / "others" / _name(before)
+            remove(aside)
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            strategies.rename(aside)
+            differs = ", ".join(key for key in _DECIDES if before.get(key) != document.get(key)) if before else "no plan.json"
+            said = f"the work directory held another plan ({differs}): set aside as {aside}"
+        if (earlier := self.directory / "others" / _name(document)).exists() and not strategies.exists():
+            earlier.rename(strategies)
+        write_json(self.directory / "plan.json", document)
+        return said
 
     def strategy(self, name: str) -> Path:
         """Directory of one strategy."""

