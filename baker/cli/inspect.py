@@ -59,6 +59,7 @@ def command(console: Console, reference: str, files: bool) -> int:
         lines += [
             f"  kind    {kind['name']}: {kind['count']} files, {kind['bytes']} bytes, {len(kind['rows'])} requirements" for kind in entry["kinds"]
         ]
+        lines += [f"  stage   {stage['name']}: {_lengths(stage['groups'])}" for stage in entry["coverage"].get("stages", [])]
         lines += [f"    {file['sha256']}  {file['size']:>10}  {file['path']}" for kind in entry["kinds"] for file in kind.get("files", [])]
     lines += [f"uncovered {entry}" for entry in document["uncovered"]]
     if problems:
@@ -82,6 +83,15 @@ def _descriptor(image: Image) -> dict[str, Any]:
     return {"mediaType": image.manifest.get("mediaType"), "digest": image.digest, "size": blob.stat().st_size}
 
 
+def _lengths(groups: list[list[list[int]]]) -> str:
+    """`5 x (4 prompts of 512 tokens, 100 generated)` for a stage's groups of [prompt, output] lengths."""
+    kinds = {(len(group), *group[0]): 0 for group in groups if group}
+    for group in groups:
+        if group:
+            kinds[(len(group), *group[0])] += 1
+    return ", ".join(f"{count} x ({batch} prompts of {prompt} tokens, {output} generated)" for (batch, prompt, output), count in kinds.items())
+
+
 def _set(entry: dict[str, Any], files: bool) -> dict[str, Any]:
     kinds = []
     for kind in entry["kinds"]:
@@ -98,6 +108,7 @@ def _set(entry: dict[str, Any], files: bool) -> dict[str, Any]:
         "target": entry["target"],
         "strategy": entry["strategy"].get("name"),
         "builder": entry["builder"],
+        "coverage": entry.get("coverage", {}),
         "serve": {k: v for k, v in entry["serve"].items() if k != "reference"},
         "kinds": kinds,
     }

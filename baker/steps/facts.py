@@ -19,3 +19,8 @@ def builder_facts(bed: Bed) -> dict[str, Any]:
     names = [*BUILDER_FACTS, *(f"pkg.{name}" for name in PACKAGES)]
     facts = bed.executor.probe({"names": names, "python": bed.plan.interpreter.executable, "dist_info": list(bed.plan.interpreter.dist_info)})
     return {name: facts.get(name) for name in names}
+
+
+def machine(bed: Bed) -> dict[str, Any]:
+    """The facts that a tree which was warmed earlier must share with this machine to be taken up again; another kernel changes no cache."""
+    return {name: value for name, value in builder_facts(bed).items() if name != "os.kernel"}

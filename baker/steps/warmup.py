@@ -15,7 +15,7 @@ from baker.pack.tree import inventory
 from baker.spec import Strategy
 from baker.steps import partial
 from baker.steps.changes import Changes
-from baker.steps.facts import builder_facts
+from baker.steps.facts import machine as machine_facts
 from baker.steps.jobs import Bed, make_job, server_env
 from baker.steps.partial import Rounds
 from baker.steps.rounds import changes_of, record, reference_tokens, require_ok, uncounted
@@ -54,7 +54,7 @@ def warm(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[
     if (document := read_json(home / "fallen.json")) is not None:
         say(f"strategy {strategy.name}: fell in an earlier run: {document['reason']}")
         return Fallen(**document)
-    machine = builder_facts(bed)
+    machine = machine_facts(bed)
     if (done := _resume(home, strategy, machine)) is not None:
         say(f"strategy {strategy.name}: warmed in an earlier run, tree intact")
         return done
