@@ -25,6 +25,8 @@ MIN_PROMPTS = 8  # design 5.6, "Tokens"
 MIN_TOKENS = 24
 MIN_DISTINCT = 10
 STEP_RATIO = 1.15  # design: no slower a step
+FIRST_RATIO = 3.0  # design 5.6, to be calibrated: hence soft
+FIRST_FLOOR_S = 0.25  # below that it is the scheduler's noise on a busy machine, not a compiler
 SHOWN = 12
 OWN = (Pattern("baker-status.json", "start's own status file, where /run is not writable"),)
 
@@ -220,6 +222,29 @@ def step_time(bare: Sequence[JobResult], cold: Mapping[str, Any]) -> list[Findin
                 )
             )
     return found
+
+
+def first_requests(bare: Sequence[JobResult]) -> list[Finding]:
+    """A soft finding for a stage whose first request is slow in every bare start: compilation that leaves no file shows only in time (design 5.6)."""
+    slow: dict[str, list[float]] = {}
+    for result in bare:
+        for stage in result.stages:
+            ttft = [request.ttft_s for request in stage.requests if request.counted]
+            if len(ttft) > 1 and ttft[0] > max(FIRST_RATIO * statistics.median(ttft[1:]), FIRST_FLOOR_S):
+                slow.setdefault(stage.name, []).append(ttft[0] / statistics.median(ttft[1:]))
+    return [
+        Finding(
+            "first-request-slow",
+            "soft",
+            "",
+            f"{name}: its first request is slow in every start: something compiles in memory",
+            f"{min(ratios):.1f} times the median of the others",
+            f"<= {FIRST_RATIO}",
+            "look for a compiler that keeps no files (NVRTC, CuTe DSL, the driver's JIT)",
+        )
+        for name, ratios in slow.items()
+        if len(ratios) == len(bare)
+    ]
 
 
 def meaning(cache_set: CacheSet, weights: str) -> list[Finding]:

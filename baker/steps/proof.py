@@ -75,7 +75,13 @@ def prove(
         say(f"proof: start {name}: {_summary(result, got.starts[-1])}")
         if any(finding.severity == "hard" for finding in got.findings):
             break  # it has failed already; more starts would only cost time
-    findings = [*got.findings, *judge.isolation(got.bare), *judge.step_time(got.bare, cold), *judge.recorder(got.recorded, cold)]
+    findings = [
+        *got.findings,
+        *judge.isolation(got.bare),
+        *judge.step_time(got.bare, cold),
+        *judge.first_requests(got.bare),
+        *judge.recorder(got.recorded, cold),
+    ]
     findings += [*judge.meaning(cache_set, bed.plan.weights), *judge.partial(left_out)]
     document = _document(bed, digest, cache_set, got, cold, findings)
     return Proof(document, tuple(findings))

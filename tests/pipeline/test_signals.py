@@ -34,7 +34,15 @@ class Story:
 
 def stubborn_children(site: Site) -> bool:
     """The scripted children that ignore INT and TERM live."""
-    return any("SIG_IGN" in line for line in leftovers(site.directory))
+    here = str(site.directory).encode()
+    return any(here in line and b"SIG_IGN" in line for path in Path("/proc").glob("[0-9]*/cmdline") if (line := _read(path)))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # it ended meanwhile
 
 
 def asked(site: Site) -> bool:
@@ -49,15 +57,20 @@ def tell(site: Site, faults: dict[str, Any], when: Callable[[], bool], process: 
     site.faults.write_text(json.dumps(faults))
 
 
-def story(site: Site, signum: int, ready: Callable[[subprocess.Popen[str]], None], *, processes_s: float = 15) -> Story:
+def story(site: Site, signum: int, ready: Callable[[subprocess.Popen[str]], None], *, processes_s: float = 30) -> Story:
     """Build, send `signum` once `ready` returns, look, heal the runtime, and give the same command again."""
     process = site.spawn("--json")
-    ready(process)
+    try:
+        ready(process)
+    except BaseException:
+        process.terminate()
+        process.communicate(timeout=60)
+        raise
     began = time.monotonic()
     process.send_signal(signum)
     out, err = process.communicate(timeout=60)
     seconds = time.monotonic() - began
-    # A killed baker cannot wait for its driver; it ends by itself.
+    # A killed baker cannot wait for its driver, which then ends by itself.
     limit = time.monotonic() + (processes_s if signum == signal.SIGKILL else 0)
     while (left := leftovers(site.directory)) and time.monotonic() < limit:
         time.sleep(0.1)
@@ -77,7 +90,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory, python: str) -> Iterator[F
         return site
 
     def load(signum: int) -> Story:
-        site = place("load", {**STUBBORN, "ready_after_s": 60})
+        site = place("load", {**STUBBORN, "unavailable_s": 100})
         return story(site, signum, lambda process: until(lambda: stubborn_children(site), process))
 
     def matrix(signum: int) -> Story:
@@ -97,7 +110,7 @@ def stories(tmp_path_factory: pytest.TempPathFactory, python: str) -> Iterator[F
         site = place("proof")
 
         def ready(process: subprocess.Popen[str]) -> None:
-            tell(site, {**STUBBORN, "ready_after_s": 60}, lambda: site.state().get("stage") == "proof", process)
+            tell(site, {**STUBBORN, "unavailable_s": 100}, lambda: site.state().get("stage") == "proof", process)
             until(lambda: stubborn_children(site), process)
 
         return story(site, signum, ready)
