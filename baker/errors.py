@@ -68,7 +68,7 @@ class RegistryError(BakerError):
 
 
 class Interrupted(BakerError):  # noqa: N818 - a signal is not a fault
-    """TERM or INT arrived; `exit_code` is 128 + signal number."""
+    """TERM, INT or HUP arrived; `exit_code` is 128 + signal number."""
 
     retryable = True
 

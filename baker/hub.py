@@ -6,6 +6,7 @@ apart; `fetch` downloads the rest later. Tokens are read from the environment or
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -104,7 +105,7 @@ def locate(identity: Mapping[str, Any], source: str, served: str, given: Path | 
 
 
 def _is_directory(model: str) -> bool:
-    return bool(model) and (model.startswith(("/", "./", "../", "~")) or model in (".", "..") or model.endswith("/") or Path(model).is_dir())
+    return bool(model) and (model.startswith(("/", "./", "../", "~")) or model in (".", "..") or model.endswith("/") or os.path.isdir(model))  # noqa: PTH112 - Path.is_dir raises for a name that is too long
 
 
 def _split(model: str) -> tuple[str, str]:

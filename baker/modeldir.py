@@ -23,8 +23,8 @@ def describe(path: Path) -> dict[str, str | int]:
     Links are resolved; hidden files and directories are left out (tools keep download state there, servers read none of it). Raises UsageError for a
     directory that is missing or unreadable, and for a link or file that cannot be read, naming it.
     """
-    if not path.is_dir():
-        found = "a file" if path.exists() else "a broken link" if path.is_symlink() else "nothing"
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        found = "a file" if os.path.exists(path) else "a broken link" if os.path.islink(path) else "nothing"  # noqa: PTH110, PTH114
         raise UsageError(
             f"model directory {path} is not there",
             code="model-dir-missing",

@@ -16,7 +16,7 @@ from baker.executors.base import Executor
 from baker.request import BuildRequest
 from baker.runtimes.base import Runtime
 from baker.spec import Plan
-from baker.steps import images, space
+from baker.steps import images, places
 from baker.steps.assemble import Candidate, assemble, export
 from baker.steps.jobs import Bed
 from baker.steps.proof import Proof, prove
@@ -53,9 +53,9 @@ class Built:
 def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
     """Bake and prove. Raises BakerError; whatever fails, finished work stays in the work directory and the same command takes it up."""
     plan = planning.resolve(request, ports.runtime, ports.executor, ports.engine)
-    work = Work(request.work or state_home() / plan.id / plan.set_name)
+    work = Work((request.work or state_home() / plan.id / plan.set_name).absolute())
     destination = request.output or f"oci:./{plan.set_name}-{plan.id[:12]}"
-    space.require(plan, work.directory, destination)
+    places.require(ports.engine, plan, work.directory, destination)
     say(f"plan {plan.id[:12]}, set {plan.set_name}, work directory {work.directory}")
     for entry in plan.uncovered:
         say(f"uncovered: {entry}")
@@ -172,7 +172,7 @@ def prove_reference(reference: str, ports_of: Callable[[str], Ports], engine: En
             expected=plan.interpreter.version,
             remedy="prove in the base's own environment",
         )
-    directory = Work(work or state_home() / plan.id / plan.set_name)
+    directory = Work((work or state_home() / plan.id / plan.set_name).absolute())
     with ports.executor.claim(plan.root, directory.directory, plan.interpreter.executable) as place:
         place.link_model(plan.model.path, plan.model.served)
         bed = Bed(plan, ports.runtime, ports.executor, place, directory, ports.runtime.script(plan, plan.profile))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -21,17 +22,20 @@ from baker.engines.base import Engine
 from baker.errors import MachineError, UsageError
 from baker.executors.base import Executor
 from baker.inside.manifest import canonical
+from baker.pack.image import ancestors, creation_time
 from baker.request import BuildRequest
 from baker.runtimes.base import Runtime
 from baker.spec import Entry, Interpreter, Plan, Profile, Target, parse_arch, split_transport
 
 SCHEMA = 1
+_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # a path component and a tag (OCI distribution specification)
 
 
 def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine: Engine, *, look_for_gpu: bool = True) -> Plan:
     """Resolve everything floating. Raises UsageError, MachineError or WarmupError (model); starts nothing and downloads no weights."""
     target = Target(parse_arch(request.arch), request.gpu)
-    root = _root(request.root)
+    root, set_name = _root(request.root), _set_name(request.set_name)
+    creation_time(os.environ)  # a bad SOURCE_DATE_EPOCH is told now, not when the layers are written
     found = require_gpu(target, executor) if look_for_gpu else {}
     profile = profiles.load(request.profile)
     base = engine.resolve(_base(request))
@@ -68,7 +72,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         env=env,
         base_env=base_env,
         weights=request.weights,
-        set_name=request.set_name or Target(target.arch, target.product or str(found.get("gpu.name") or "")).set_name,
+        set_name=set_name or Target(target.arch, target.product or str(found.get("gpu.name") or "")).set_name,
         transport=transport,
     )
     script = runtime.script(plan, profile)
@@ -86,6 +90,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         "offline": env.get("HF_HUB_OFFLINE") == "1",
         "uncovered": list(script.uncovered),
     }
+    _require_text(extended)
     return replace(plan, document={**document, **extended}, uncovered=script.uncovered)
 
 
@@ -138,7 +143,35 @@ def _root(text: str) -> str:
         raise UsageError(
             "--root must be an absolute directory below /", code="bad-root", found=text, expected="like /opt/baker", remedy="pass an absolute path"
         )
+    ancestors(str(path))
     return str(path)
+
+
+def _set_name(text: str) -> str:
+    if text and not _SET.fullmatch(text):
+        raise UsageError(
+            f"not usable as the name of a set: {text!r}",
+            code="bad-set",
+            found=text,
+            expected="letters, digits, '.', '_', '-'; up to 128, not starting with '.' or '-' (it is a directory and a tag)",
+            remedy="pass a name like cpu-prefill",
+        )
+    return text
+
+
+def _require_text(document: Mapping[str, Any]) -> None:
+    """Raise UsageError for a path or argument that is not UTF-8: the plan stands in the image as JSON."""
+    for name, value in document.items():
+        try:
+            canonical({name: value}).decode()
+        except UnicodeError as error:
+            raise UsageError(
+                f"the plan's {name} is not UTF-8",
+                code="not-utf8",
+                found=ascii(value)[:300],
+                expected="paths and arguments in UTF-8",
+                remedy="rename the path, or write the argument in UTF-8",
+            ) from error
 
 
 def _base(request: BuildRequest) -> str:
@@ -188,7 +221,8 @@ def inspect_interpreter(python: str, executor: Executor) -> Interpreter:
     """What the server's interpreter is and has, read from its files. Raises MachineError."""
     names = ["executable", "version", "abi", "magic", "path", "packages", "dist_info"]
     facts = executor.probe({"names": [f"python.{name}" for name in names], "python": python, "site": True})
-    missing = [name for name in names if not facts.get(f"python.{name}")]
+    # An interpreter without a single distribution is whole; the runtime says what it misses there.
+    missing = [name for name in names if not facts.get(f"python.{name}") and name not in ("packages", "dist_info")]
     if missing:
         raise MachineError(
             f"{python} does not tell its {', '.join(missing)}",
@@ -202,8 +236,8 @@ def inspect_interpreter(python: str, executor: Executor) -> Interpreter:
         str(facts["python.version"]),
         str(facts["python.abi"]),
         tuple(facts["python.path"]),
-        {name: version if isinstance(version, str) else " and ".join(version) for name, version in facts["python.packages"].items()},
-        tuple(facts["python.dist_info"]),
+        {name: version if isinstance(version, str) else " and ".join(version) for name, version in (facts.get("python.packages") or {}).items()},
+        tuple(facts.get("python.dist_info") or ()),
         str(facts["python.magic"]),
     )
 

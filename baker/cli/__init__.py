@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -70,6 +71,20 @@ def run(args: Sequence[str]) -> int:
         return exit_code_of(lambda: cli.main(arguments, prog_name="baker", standalone_mode=False), as_json="--json" in head)
 
 
+def _open_standard_files() -> None:
+    """Put /dev/null where 0, 1 or 2 is closed: else the first file that is opened would be written to as stdout or stderr."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for the life of the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
 def main() -> None:
     """Entry point of the console script."""
+    _open_standard_files()
     sys.exit(run(sys.argv[1:]))

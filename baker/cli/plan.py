@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from baker import plan as planning
@@ -11,7 +10,7 @@ from baker.cli.frame import Console
 from baker.cli.frame import command as baker_command
 from baker.cli.options import ServeCommand, request_options
 from baker.request import BuildRequest
-from baker.steps import images, space
+from baker.steps import images, places
 from baker.steps.proof import BARE_STARTS
 from baker.steps.warmup import MAX_ROUNDS
 from baker.steps.work import state_home
@@ -27,9 +26,9 @@ def command(console: Console, request: BuildRequest) -> int:
     chosen = ports(request.runtime, request.executor, request.engine)
     console.progress.step("resolving")
     plan = planning.resolve(request, chosen.runtime, chosen.executor, chosen.engine, look_for_gpu=False)
-    work = request.work or state_home() / plan.id / plan.set_name
+    work = (request.work or state_home() / plan.id / plan.set_name).absolute()
     destination = images.tagged(request.output or f"oci:./{plan.set_name}-{plan.id[:12]}", plan.set_name)
-    space.require(plan, Path(work), destination)
+    places.require(chosen.engine, plan, work, destination)
     there = images.existing(chosen.engine, destination, plan) is not None
     script = chosen.runtime.script(plan, plan.profile)
     version = chosen.runtime.version(plan.interpreter)

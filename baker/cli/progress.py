@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
@@ -62,11 +64,15 @@ class Reporter:
             self._line(f"{self._text} ({self._clock() - self._since:.1f} s)")
 
     def _line(self, text: str) -> None:
-        if self._console is None:
-            self._stream.write(text + "\n")
-            self._stream.flush()
-        else:
-            self._console.print(text, soft_wrap=True)
+        try:
+            if self._console is None:
+                self._stream.write(text + "\n")
+                self._stream.flush()
+            else:
+                self._console.print(text, soft_wrap=True)
+        except OSError:
+            # Nobody reads it any more, or the log's disk is full: no reason to end an hour's bake.
+            self._console, self._stream = None, Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end of the process
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import platform
@@ -17,8 +19,20 @@ from typing import Any
 import click
 
 from baker import __version__
-from baker.errors import BakerError, Interrupted, UsageError
+from baker.errors import BakerError, Interrupted, MachineError, UsageError
 
+# Failures of the machine that can come from any call, and what it lacked.
+_MACHINE = {
+    errno.ENOSPC: "free space, in the temporary directory too",
+    errno.EDQUOT: "room in the quota of this user",
+    errno.EFBIG: "a larger limit of the file size (ulimit -f)",
+    errno.EMFILE: "a larger limit of open files (ulimit -n)",
+    errno.ENFILE: "room in the system's table of open files",
+    errno.EROFS: "a writable file system",
+    errno.EIO: "a disk without errors",
+    errno.ENOMEM: "more memory",
+    errno.EAGAIN: "a larger limit of processes (ulimit -u)",
+}
 # 128 + SIGPIPE, what a shell reports when a reader such as `head` has gone.
 BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -30,9 +44,7 @@ def exit_code_of(command: Callable[[], Any], *, as_json: bool) -> int:
         sys.stdout.flush()
     except (SystemExit, BrokenPipeError):
         # The reader of stdout has gone; click turns that into SystemExit, which nothing else below raises.
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, 1)  # else the interpreter complains once more when it flushes the stream at its end
-        os.close(devnull)
+        _drop_stdout()
         return BROKEN_PIPE
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -42,6 +54,8 @@ def exit_code_of(command: Callable[[], Any], *, as_json: bool) -> int:
         return report(_usage(error), as_json=as_json)
     except (KeyboardInterrupt, click.Abort):
         return report(Interrupted(signal.SIGINT, "ended by SIGINT"), as_json=as_json)
+    except OSError as error:
+        return report(_machine(error) or _bug(error), as_json=as_json)
     except Exception as error:  # noqa: BLE001 - the last line of defence: whatever is left is our bug, and is kept
         return report(_bug(error), as_json=as_json)
     return result if isinstance(result, int) else 0
@@ -50,11 +64,36 @@ def exit_code_of(command: Callable[[], Any], *, as_json: bool) -> int:
 def report(error: BakerError, *, as_json: bool) -> int:
     """Print one error: lines for people on stderr, or one JSON document on stdout. Returns its exit code."""
     mask = masker()
-    if as_json:
-        click.echo(mask(json.dumps({"error": error.document()}, default=str)))
-    else:
-        click.echo(mask("\n".join(lines(error))), err=True)
+    text = mask("\n".join(lines(error)))
+    try:
+        click.echo(mask(json.dumps({"error": error.document()}, default=str)) if as_json else text, err=not as_json)
+        sys.stdout.flush()
+    except OSError:
+        _drop_stdout()
+        if as_json:
+            with contextlib.suppress(OSError):  # both streams refuse: the exit code says what is left to say
+                click.echo(text, err=True)
     return error.exit_code
+
+
+def _drop_stdout() -> None:
+    """Point stdout at /dev/null: else the interpreter fails once more when it flushes the stream at its end."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 1)
+    os.close(devnull)
+
+
+def _machine(error: OSError) -> BakerError | None:
+    """What the machine, not baker, is to blame for, wherever it happens: no space, no descriptors, a broken disk. None for everything else."""
+    if error.errno not in _MACHINE:
+        return None
+    return MachineError(
+        f"this machine stopped baker: {error.strerror}",
+        code="no-space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "machine",
+        found=str(error),
+        expected=_MACHINE[error.errno],
+        remedy="give it that, then run the same command again: finished work is kept",
+    )
 
 
 def lines(error: BakerError) -> list[str]:

@@ -1,4 +1,4 @@
-"""INT and TERM become an exception in the main thread, so that every `finally` on the way out ends what it started."""
+"""INT, TERM and HUP become an exception in the main thread, so that every `finally` on the way out ends what it started."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from types import FrameType
 
 from baker.errors import Interrupted
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A second Ctrl-C must not cut the clean-up short: until then (the driver's grace of 10 s, and some) it is only noted.
 PATIENCE_S = 15.0
 
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Raise Interrupted (exit 130 or 143) on INT or TERM while inside; the handlers of before are put back."""
+    """Raise Interrupted (exit 130, 143 or 129) on INT, TERM or HUP while inside; the handlers of before are put back. nohup keeps its meaning."""
     first: list[float] = []
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
@@ -27,7 +27,8 @@ def handled() -> Iterator[None]:
         first[:] = [now]
         raise Interrupted(signum, f"ended by {signal.Signals(signum).name}")
 
-    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
+    hung_up_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS if number != signal.SIGHUP or not hung_up_ignored}
     try:
         yield
     finally:

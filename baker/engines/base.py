@@ -63,6 +63,10 @@ class Engine(Protocol):
         """What the base has on the way to the root. Raises ArtifactError for a link, file or volume there, and when the root is taken."""
         ...
 
+    def accept(self, destination: str) -> None:
+        """Refuse now what `build` would refuse after the warm-up: reference, tag, a place that is no layout. Raises UsageError; makes nothing."""
+        ...
+
     def build(self, recipe: Recipe, destination: str, tag: str) -> Image:
         """Write the image into `destination` (for `oci`: `oci:DIR`). Nothing becomes visible before it is whole."""
         ...

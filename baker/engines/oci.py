@@ -52,6 +52,10 @@ class Oci:
         files = [LayerFile(layout.blob(layer["digest"]), layer["digest"], diff_id) for layer, diff_id in zip(base.layers, diff_ids, strict=True)]
         return survey_base(base.config, files, root)
 
+    def accept(self, destination: str) -> None:
+        """A good reference to a layout, or to an empty or absent directory."""
+        Layout.refuse_foreign(parse(destination).directory)
+
     def build(self, recipe: Recipe, destination: str, tag: str) -> Image:
         """Write the image into `oci:DIR`; `tag` "" takes the destination's own, else `latest`. Other tags of the layout stay."""
         where = parse(destination)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from baker.errors import MachineError
 from baker.inside.job import Job, JobResult, dump, load_result
-from baker.pack.space import room
+from baker.pack.space import free, room
 
 # The driver ends the server within job.grace_s (INT, TERM, KILL each) and hashes the trees afterwards.
 _LAST_S = 60.0
+_RESULT = 1024 * 1024  # bytes; a result lists each file and module of a start, a few hundred kilobytes for vLLM
 KEY = "BAKER_SERVER_KEY"
 
 
@@ -49,6 +50,15 @@ def run_driver(python: str, tools: Path, job: Job, job_file: Path, note: Callabl
         finally:
             note(0)
     if not out.exists():
+        if (left := free(out)) < _RESULT:
+            raise MachineError(
+                "no space left for the result of the warm-up driver",
+                code="no-space",
+                found=f"{left} bytes free at {out.parent}",
+                expected=f"at least {_RESULT} bytes",
+                remedy="free space there or pass another --work, then run the same command again: whole rounds are kept",
+                log=str(errors),
+            )
         tail = errors.read_text(encoding="utf-8", errors="replace").strip()[-800:]
         raise MachineError(
             "the warm-up driver ended without a result", code="driver-failed", found=f"exit {code}: {tail}", expected=str(out), remedy=f"see {errors}"

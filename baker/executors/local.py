@@ -87,9 +87,11 @@ class LocalPlace:
     def link_model(self, path: Path, served: str) -> None:
         """A symbolic link at `served`, taken away again with the place."""
         link = Path(served)
-        if not link.is_absolute() or (link.exists() and link.samefile(path)):
+        if not link.is_absolute():
             return
         try:
+            if link.exists() and link.samefile(path):
+                return
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path)
         except OSError as error:
@@ -148,10 +150,7 @@ class Local:
                 expected="facts",
                 remedy="pass --python, Python 3.9 or newer",
             )
-        facts = json.loads(done.stdout)
-        if not isinstance(facts, dict):
-            raise MachineError("the probe answered no object", code="probe-failed", found=done.stdout[:200], expected="a JSON object")
-        return facts
+        return _facts(python, done.stdout)
 
     def environment(self) -> Mapping[str, str]:
         """The allow-list of design 5.6."""
@@ -160,6 +159,23 @@ class Local:
     def claim(self, root: str, work: Path, python: str) -> AbstractContextManager[LocalPlace]:
         """Lock the root; the lock falls with this process, however it ends."""
         return _claim(root, work, python)
+
+
+def _facts(python: str, answer: str) -> dict[str, Any]:
+    """The probe's answer. Raises MachineError when what ran was no Python."""
+    try:
+        facts = json.loads(answer)
+    except ValueError:
+        facts = None
+    if not isinstance(facts, dict):
+        raise MachineError(
+            f"{python} did not answer the probe",
+            code="probe-failed",
+            found=answer[:200] or "nothing",
+            expected="a JSON object",
+            remedy="pass --python",
+        )
+    return facts
 
 
 @contextmanager

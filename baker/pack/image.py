@@ -98,12 +98,12 @@ class Packer:
 def ancestors(root: str) -> tuple[str, ...]:
     """The root and the directories above it, without leading slash: `/opt/baker` gives ("opt", "opt/baker"). Raises UsageError for a bad root."""
     parts = root.split("/")[1:]
-    if not root.startswith("/") or any(part in ("", ".", "..") for part in parts) or "\0" in root or ":" in root:
+    if not root.startswith("/") or any(part in ("", ".", "..") for part in parts) or ":" in root or not root.isprintable():
         raise UsageError(
             f"not usable as root: {root!r}",
             code="bad-root",
             found=root,
-            expected="an absolute, normalised path below / without ':' (it stands on PATH)",
+            expected="an absolute, normalised path below / of printable characters without ':' (it stands on PATH)",
             remedy="pass --root /opt/baker or a path like it",
         )
     return tuple("/".join(parts[: n + 1]) for n in range(len(parts)))
@@ -159,7 +159,7 @@ def creation_time(environ: Mapping[str, str], base_created: int = 0) -> int:
     if not text:
         return max(base_created, 0)
     # 253402300799 is the last second of year 9999, the last that RFC 3339 can write.
-    if not (text.isascii() and text.isdigit()) or int(text) > 253402300799:
+    if not (text.isascii() and text.isdigit()) or len(text) > 12 or int(text) > 253402300799:
         raise UsageError(
             f"SOURCE_DATE_EPOCH is not a time: {text!r}",
             code="bad-source-date",

@@ -51,20 +51,30 @@ class Layout:
         layout = cls(path)
         with room(path, len(_MARKER), f"the layout {path}"):
             path.mkdir(parents=True, exist_ok=True)
-            foreign = sorted(p.name for p in path.iterdir() if p.name not in _NAMES and not p.name.startswith(atomic.PREFIX))
-            if foreign and not (path / "oci-layout").is_file():
-                raise UsageError(
-                    f"{path} is no OCI image layout",
-                    code="not-a-layout",
-                    found=", ".join(foreign[:5]),
-                    expected="an OCI image layout, or an empty or absent directory",
-                    remedy="name another directory",
-                )
+            cls.refuse_foreign(path)
             with layout.locked():
                 layout.blobs.mkdir(parents=True, exist_ok=True)
                 if not (path / "oci-layout").exists():
                     atomic.write(path / "oci-layout", _MARKER)
         return layout
+
+    @staticmethod
+    def refuse_foreign(path: Path) -> None:
+        """Raise UsageError for a file, or a directory with content that is no layout; an absent one is fine."""
+        found = ""
+        if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+            foreign = sorted(p.name for p in path.iterdir() if p.name not in _NAMES and not p.name.startswith(atomic.PREFIX))
+            found = "" if (path / "oci-layout").is_file() else ", ".join(foreign[:5])
+        elif os.path.lexists(path):
+            found = "a broken link" if path.is_symlink() else "a file"
+        if found:
+            raise UsageError(
+                f"{path} is no OCI image layout",
+                code="not-a-layout",
+                found=found,
+                expected="an OCI image layout, or an empty or absent directory",
+                remedy="name another directory",
+            )
 
     @contextmanager
     def locked(self) -> Iterator[None]:

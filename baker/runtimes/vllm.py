@@ -26,7 +26,7 @@ def human_int(text: str) -> int | None:
     factor = _UNITS.get(text[-1:], 1)
     try:
         return int(float(text[:-1] if text[-1:] in _UNITS else text) * factor)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter: "inf", or more digits than a float holds
         return None
 
 

@@ -77,7 +77,7 @@ def make_job(
     port = free_port()
     home, temporary = bed.place.fresh("home"), bed.place.fresh("tmp")
     base = dict(bed.executor.environment())
-    base["PATH"] = f"{bed.plan.root}/bin:{base.get('PATH', SCRATCH_PATH)}"
+    base["PATH"] = f"{bed.plan.root}/bin:{base.get('PATH') or SCRATCH_PATH}"
     complete = {**base, **env, "HOME": str(home), "TMPDIR": str(temporary)}
     roots = {f"live/{kind}": f"{bed.plan.root}/live/{kind}" for kind in kinds}
     return Job(

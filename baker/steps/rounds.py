@@ -21,7 +21,7 @@ _REMEDY = {
     "died": "read the log; the first error is the cause, later ones follow from it",
     "not-ready": "the server never answered a completion; raise --ready-timeout if it only loads slowly, else read the log",
     "failed": "the server refused or broke a request of the matrix; read the log, or leave that entry out of the profile",
-    "unauthorized": "the server wants a key; do not pass --api-key or VLLM_API_KEY to a bake",
+    "unauthorized": "set VLLM_API_KEY to the key that the server wants, or take --api-key out of the arguments; it is stored nowhere",
     "deadline": "raise the deadline or use a smaller profile",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -102,7 +102,7 @@ def _until_fixpoint(bed: Bed, strategy: Strategy, say: Callable[[str], None], ki
         say(f"strategy {strategy.name}: round {number}: {_summary(result, changes)}")
         for line in uncounted(result):
             say(f"strategy {strategy.name}: round {number}: not counted: {line}")
-        if number > 1 and (fallen := _refused(strategy, result, changes, number)):
+        if fallen := _refused(strategy, state.records):
             return fallen
         if number == 1:
             state.tokens = reference_tokens(result)
@@ -142,14 +142,20 @@ def _play(bed: Bed, strategy: Strategy, kinds: tuple[str, ...], number: int) -> 
     return result
 
 
-def _refused(strategy: Strategy, result: JobResult, changes: Changes, number: int) -> Fallen | None:
-    lines = [line.text for line in result.lines if line.kind == "refused"]
-    if not lines:
+def _refused(strategy: Strategy, records: Sequence[Mapping[str, Any]]) -> Fallen | None:
+    """Two starts in a row that refused what the start before them wrote: once may be a torn write, twice is every start."""
+    last = [[line["text"] for line in record["lines"] if line["kind"] == "refused"] for record in records[-2:]]
+    if len(last) < 2 or not all(last):
         return None
+    files = [record["files"] for record in records[-2:]]
     return Fallen(
         strategy.name,
-        f"round {number}: the server refused what round {number - 1} wrote, and wrote it again",
-        {"refused": [line[-500:] for line in lines[:3]], "changed": list(changes.changed), "new": list(changes.new)},
+        f"rounds {len(records) - 1} and {len(records)}: each start refused what the start before it wrote, and wrote it again",
+        {
+            "refused": [lines[0][-500:] for lines in last],
+            "changed": sorted(set(files[0]["changed"]) & set(files[1]["changed"])),
+            "new": files[1]["new"],
+        },
     )
 
 

@@ -14,6 +14,7 @@ Every file appears by rename, so a half-written one is never taken for whole.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -42,7 +43,8 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where it could not be made, it need not be removed
+            temporary.unlink()
         raise MachineError(
             f"cannot write {path}",
             code="no-space" if error.errno == 28 else "work-not-writable",

@@ -14,7 +14,7 @@ import pytest
 from baker.engines.oci import Oci
 from baker.pack.unpack import remove, unpack
 from baker.steps.images import environment, layer_paths, open_image
-from tests.pipeline.bakes import LOADS, Done, Farm, Site, copy_runtime, run
+from tests.pipeline.bakes import LOADS, Done, Site, copy_runtime, run
 
 # Name -> (faults at the proof, code of the error, words that its message must hold)
 FAULTS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
@@ -28,36 +28,23 @@ FAULTS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "kernels": ({"kernels": ["fused_moe"], "step_s": 0}, "proof-new-files", ("fused_moe",)),
     "died": ({"die": {"when": "request", "at": 3, "first": "RuntimeError: at the proof"}}, "proof-start-failed", ("died", "in stage")),
 }
-WARM_FAULTS = {"same": {**LOADS, "tokens": "same"}}
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory, python: str) -> Iterator[Farm]:
-    """Sites with an image that nobody proved yet; each fault gets one of its own, because each is proved at its own root."""
-
-    def bake(name: str, script: dict[str, Any]) -> Site:
-        directory = tmp_path_factory.mktemp(name)
-        site = Site(directory, copy_runtime(python, directory / "rt"), script)
-        done = site.child("--json", "--no-prove")
-        assert done.code == 0, done.text
-        return site
-
-    def fault(name: str) -> tuple[Site, Done]:
-        site = bake(name, LOADS)
-        site.faults.write_text(json.dumps(FAULTS[name][0]))
-        return site, site.child("--json")
-
-    scenarios: dict[str, Any] = {name: (lambda name=name: fault(name)) for name in FAULTS}
-    scenarios["same"] = lambda: (site := Site(tmp_path_factory.mktemp("same"), python, WARM_FAULTS["same"]), site.child("--json"))
-    farm = Farm(scenarios)
-    yield farm
-    farm.close()
+def site(tmp_path_factory: pytest.TempPathFactory, python: str) -> Site:
+    """A site with an image that nobody proved yet, and a runtime of its own."""
+    directory = tmp_path_factory.mktemp("judged")
+    place = Site(directory, copy_runtime(python, directory / "rt"), LOADS)
+    done = place.build("--json", "--no-prove")
+    assert done.code == 0, done.text
+    return place
 
 
 @pytest.mark.parametrize("name", list(FAULTS))
-def test_the_fault_fells_the_proof(images: Farm, name: str) -> None:
-    site, done = images[name]
-    _, code, words = FAULTS[name]
+def test_the_fault_fells_the_proof(site: Site, name: str) -> None:
+    faults, code, words = FAULTS[name]
+    site.faults.write_text(json.dumps(faults))
+    done = site.build("--json")
     assert done.code == 5, done.text
     assert done.error["code"] == code, done.text
     for word in words:
@@ -69,8 +56,11 @@ def test_the_fault_fells_the_proof(images: Farm, name: str) -> None:
     assert run("inspect", "--json", f"oci:{site.image}").document["verdict"] == "unproven"
 
 
-def test_degenerate_tokens_are_said_to_prove_nothing(images: Farm) -> None:
-    _, done = images["same"]
+def test_degenerate_tokens_are_said_to_prove_nothing(site: Site) -> None:
+    """The bake and the proof agree, but on one token only."""
+    place = Site(site.directory / "same", site.python, {**LOADS, "tokens": "same"})
+    site.faults.unlink(missing_ok=True)
+    done = place.build("--json")
     assert done.code == 0, done.text
     (finding,) = [f for f in done.document["proof"]["findings"] if f["code"] == "tokens-not-meaningful"]
     assert finding["severity"] == "soft"
@@ -146,9 +136,8 @@ def test_a_hashed_variable_is_named_and_a_neutral_one_is_not(unpacked: tuple[lis
     assert (code, verdict) == (0, "compatible"), errors
 
 
-def test_the_manifest_pins_what_the_image_pins(images: Farm) -> None:
+def test_the_manifest_pins_what_the_image_pins(site: Site) -> None:
     """A kind that stayed empty is pinned in neither: start would else find its own image incompatible."""
-    site, _ = images["died"]
     image = Oci().read(f"oci:{site.image}")
     serve = open_image(Oci(), image).manifest.sets[0].serve
     env = environment(image)

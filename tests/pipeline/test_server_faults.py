@@ -34,8 +34,8 @@ def stories(tmp_path_factory: pytest.TempPathFactory, python: str) -> Iterator[F
 
     scenarios = {name: (lambda name=name, script=script: build(name, script, "--no-prove")) for name, script in SCRIPTS.items()}
     scenarios["key-argument"] = lambda: build("key-argument", LOADS, "--no-prove", serve=("--max-model-len", "4224", "--api-key", KEY))
-    scenarios["key-variable"] = lambda: build("key-variable", LOADS, VLLM_API_KEY=KEY)
-    farm = Farm(scenarios)
+    scenarios["key-variable"] = lambda: build("key-variable", LOADS, "--no-prove", VLLM_API_KEY=KEY)
+    farm = Farm(scenarios, workers=6)
     yield farm
     farm.close()
 
