@@ -146,7 +146,7 @@ def _keep(text: str) -> Path | None:
             handle, path = tempfile.mkstemp(prefix=time.strftime("baker-crash-%Y%m%d-%H%M%S-"), suffix=".txt", dir=place)  # mode 0600
             with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
-        except (OSError, RuntimeError):
+        except (OSError, RuntimeError, BakerError):
             continue  # a full or read-only disk, or no home: the next place, and at last the terminal
         return Path(path)
     return None

@@ -26,6 +26,7 @@ def run_driver(python: str, tools: Path, job: Job, job_file: Path, note: Callabl
     """
     text = dump(job)
     with room(job_file.parent, len(text), f"the job {job_file.name}"):
+        job_file.unlink(missing_ok=True)  # a pipe there would be waited for, a link be followed
         job_file.write_text(text, encoding="utf-8")
     out = Path(job.out)
     out.unlink(missing_ok=True)

@@ -47,6 +47,7 @@ class LocalPlace:
         self._tools = work / "tools.zip"
         data = tools_zip()
         with room(work, len(data), "the tools"):
+            remove(self._tools)  # a pipe there would be waited for, a link be followed
             self._tools.write_bytes(data)
 
     def run(self, job: Job, *, name: str) -> JobResult:
@@ -68,8 +69,12 @@ class LocalPlace:
         remove(to)
         self._keep = True
         with room(to, sum(size(Path(self.live(kind))) for kind in kinds), "the warm-up tree"):
-            to.mkdir(parents=True)
-            move([(Path(self.live(kind)), to / kind) for kind in kinds])
+            try:
+                to.mkdir(parents=True)
+                move([(Path(self.live(kind)), to / kind) for kind in kinds])
+            except BaseException:
+                remove(to)  # an empty stash would be taken for a lost one
+                raise
         self._keep = False
 
     def restore(self, kinds: Sequence[str], come_from: Path) -> None:

@@ -18,7 +18,7 @@ from baker.pack.tree import Survey, survey
 from baker.pack.zips import start_zip
 from baker.request import BuildRequest
 from baker.spec import Plan
-from baker.steps.facts import PACKAGES, builder_facts
+from baker.steps.facts import PACKAGES
 from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, left_out, tagged
 from baker.steps.jobs import Bed, pins, server_env
 from baker.steps.proof import Proof
@@ -44,7 +44,7 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
     plan = bed.plan
     secrets = {**leaks.from_environment(os.environ), **secrets}
     surveys, partial = _surveys(warmed, secrets, request.allow_partial)
-    facts = builder_facts(bed)
+    facts = warmed.facts
     base = engine.resolve(plan.base)
     kinds = sorted(surveys, key=lambda name: (by_name(name).stability, name))
     document = manifest_document(bed, warmed, kinds, surveys, facts, request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from baker.steps.jobs import Bed
@@ -21,6 +22,6 @@ def builder_facts(bed: Bed) -> dict[str, Any]:
     return {name: facts.get(name) for name in names}
 
 
-def machine(bed: Bed) -> dict[str, Any]:
-    """The facts that a tree which was warmed earlier must share with this machine to be taken up again; another kernel changes no cache."""
-    return {name: value for name, value in builder_facts(bed).items() if name != "os.kernel"}
+def same_machine(then: Any, now: Mapping[str, Any]) -> bool:
+    """Whether a tree that was warmed earlier, with the facts `then`, may be taken up again here; another kernel changes no cache."""
+    return isinstance(then, dict) and all(then.get(name) == value for name, value in now.items() if name != "os.kernel")

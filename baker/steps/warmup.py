@@ -10,12 +10,13 @@ from typing import Any
 
 from baker.caches.bytecode import MISSING_SHARE, missing_share
 from baker.errors import MachineError
+from baker.errors import MachineError
 from baker.inside.job import JobResult
 from baker.pack.tree import inventory
 from baker.spec import Strategy
 from baker.steps import partial
 from baker.steps.changes import Changes
-from baker.steps.facts import machine as machine_facts
+from baker.steps.facts import builder_facts, same_machine
 from baker.steps.jobs import Bed, make_job, server_env
 from baker.steps.partial import Rounds
 from baker.steps.rounds import changes_of, record, reference_tokens, require_ok, uncounted
@@ -46,42 +47,46 @@ class Warmed:
     tree: Path
     rounds: tuple[dict[str, Any], ...]
     tokens: list[list[int]]
+    facts: Mapping[str, Any]  # of the machine that warmed it
 
 
 def warm(bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...]) -> Warmed | Fallen:
     """Run rounds. What an earlier run of this build finished is taken from the work directory, checked against its inventory."""
     home = bed.work.strategy(strategy.name)
-    if (document := read_json(home / "fallen.json")) is not None:
+    if (document := read_json(home / "fallen.json", sealed=True)) is not None:
         say(f"strategy {strategy.name}: fell in an earlier run: {document['reason']}")
         return Fallen(**document)
-    machine = machine_facts(bed)
-    if (done := _resume(home, strategy, machine)) is not None:
+    facts = builder_facts(bed)
+    if (done := _resume(home, strategy, facts)) is not None:
         say(f"strategy {strategy.name}: warmed in an earlier run, tree intact")
         return done
-    outcome = _rounds(bed, strategy, say, kinds, home, machine)
+    outcome = _rounds(bed, strategy, say, kinds, home, facts)
     if isinstance(outcome, Fallen):
-        write_json(home / "fallen.json", outcome.document())
+        write_json(home / "fallen.json", outcome.document(), sealed=True)
         partial.forget(home)
     return outcome
 
 
-def _resume(home: Path, strategy: Strategy, machine: Mapping[str, Any]) -> Warmed | None:
-    document = read_json(home / "tree.json")
-    if document is None or document.get("machine") != machine:
+def _resume(home: Path, strategy: Strategy, facts: Mapping[str, Any]) -> Warmed | None:
+    document = read_json(home / "tree.json", sealed=True)
+    if document is None or not same_machine(document.get("facts"), facts):
         return None
     kinds = tuple(document["kinds"])
-    if any(inventory(home / "tree" / kind) != document["inventory"][kind] for kind in kinds):
-        return None
-    return Warmed(strategy, kinds, home / "tree", tuple(document["rounds"]), document["tokens"])
+    try:
+        if any(inventory(home / "tree" / kind) != document["inventory"][kind] for kind in kinds):
+            return None
+    except MachineError:
+        return None  # something else stands there now
+    return Warmed(strategy, kinds, home / "tree", tuple(document["rounds"]), document["tokens"], facts)
 
 
 def _rounds(
-    bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...], home: Path, machine: Mapping[str, Any]
+    bed: Bed, strategy: Strategy, say: Callable[[str], None], kinds: tuple[str, ...], home: Path, facts: Mapping[str, Any]
 ) -> Warmed | Fallen:
-    done = partial.take_back(home, bed.place, machine)
+    done = partial.take_back(home, bed.place, facts)
     if done is not None:
         say(f"strategy {strategy.name}: going on after round {len(done.records)} of an earlier run")
-    state = done or Rounds(tuple(kind for kind in kinds if kind != "bytecode"), machine)
+    state = done or Rounds(tuple(kind for kind in kinds if kind != "bytecode"), facts)
     try:
         return _until_fixpoint(bed, strategy, say, kinds, home, state)
     except BaseException:
@@ -183,10 +188,11 @@ def _stash(bed: Bed, strategy: Strategy, state: Rounds, home: Path) -> Warmed:
         trees = {kind: inventory(tree / kind) for kind in state.kinds}
         write_json(
             home / "tree.json",
-            {"kinds": state.kinds, "inventory": trees, "rounds": state.records, "tokens": state.tokens, "machine": state.machine},
+            {"kinds": state.kinds, "inventory": trees, "rounds": state.records, "tokens": state.tokens, "facts": dict(state.facts)},
+            sealed=True,
         )
     except BaseException:
         bed.place.restore(state.kinds, tree)  # a tree without its inventory counts for nothing; whole rounds do
         raise
     partial.forget(home)
-    return Warmed(strategy, state.kinds, tree, tuple(state.records), state.tokens)
+    return Warmed(strategy, state.kinds, tree, tuple(state.records), state.tokens, state.facts)

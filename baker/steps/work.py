@@ -9,14 +9,17 @@
     strategies/<name>/tree/<kind>/    the warm-up tree after the fixpoint; tree.json holds its inventory
     image/                        the candidate: an OCI layout that has no tag yet
 
-Every file appears by rename, so a half-written one is never taken for whole.
+Every file appears by rename, so a half-written one is never taken for whole. What later runs trust (fallen, partial, tree) carries a seal, the hash
+of its own content: a document that a disk or a hand has changed is no document, and its step is done again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,17 +29,31 @@ from baker.pack.space import free
 from baker.pack.unpack import remove
 
 
+_SEAL = "sha256"
+
+
 def state_home() -> Path:
     """`$XDG_STATE_HOME/baker`, by default `~/.local/state/baker` (XDG base directory specification)."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "baker"
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "baker"
+    except RuntimeError as error:  # no HOME, and a user without passwd entry
+        raise MachineError(
+            "no home directory for the work directory", code="work-not-writable", found=str(error), expected="HOME", remedy="pass --work DIR"
+        ) from None
 
 
-def write_json(path: Path, document: Mapping[str, Any]) -> None:
+def _seal(document: Mapping[str, Any]) -> str:
+    content = {key: value for key, value in document.items() if key != _SEAL}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_json(path: Path, document: Mapping[str, Any], *, sealed: bool = False) -> None:
     """Write atomically. Raises MachineError with needed and free bytes when the disk is full."""
-    data = json.dumps(document, indent=1, sort_keys=True).encode()
+    data = json.dumps({**document, _SEAL: _seal(document)} if sealed else document, indent=1, sort_keys=True).encode()
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)  # a pipe there would be waited for, a link be followed
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
@@ -54,13 +71,16 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         ) from None
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The document, or None when it is absent or not whole (then the step is done again)."""
+def read_json(path: Path, *, sealed: bool = False) -> dict[str, Any] | None:
+    """The document, or None when it is absent or not whole (then the step is done again). `sealed`: as it was written, to the last bit."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        # A pipe would be waited for.
+        document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
         return None
-    return document if isinstance(document, dict) else None
+    if not isinstance(document, dict) or (sealed and document.pop(_SEAL, "") != _seal(document)):
+        return None
+    return document
 
 
 # What of a plan document decides its caches (plan.id), and who wrote the records.
@@ -68,7 +88,7 @@ _DECIDES = ("schema", "target", "base", "root", "runtime", "model", "serve", "pr
 
 
 def _name(document: Mapping[str, Any]) -> str:
-    return f"{str(document.get('id', 'unknown'))[:12]}-{document.get('baker', '')}"
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", f"{str(document.get('id', 'unknown'))[:12]}-{document.get('baker', '')}")
 
 
 class Work:
@@ -104,7 +124,8 @@ class Work:
         return self.directory / "strategies" / name
 
     def log(self, name: str) -> Path:
-        """Log file of one server start; its directory is made."""
+        """Log file of one server start; its directory is made, what an earlier start left there is gone."""
         path = self.directory / "logs" / f"{name}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove(path)
         return path

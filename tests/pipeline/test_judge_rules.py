@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from baker.inside.job import Event, JobResult, Process
+from baker.inside.manifest import CacheSet
 from baker.steps import judge
 
 COLD = {"rounds": [{"event_count": 3}]}
@@ -38,6 +39,18 @@ def test_a_torch_process_must_be_seen_and_observed() -> None:
     assert _codes(_result(processes=[]), COLD) == [("proof-unobserved", "hard")]
     assert _codes(_result(processes=[Process(1, "a", True, True), Process(2, "b", True, False)]), COLD) == [("proof-unobserved", "hard")]
     assert _codes(_result(processes=[Process(1, "a", True, True), Process(2, "sh", False, False)]), COLD) == []
+
+
+def _meaning(reference: list[list[int]], weights: str = "real") -> list[tuple[str, str]]:
+    return [(f.code, f.severity) for f in judge.meaning(CacheSet("cpu", {}, {}, {}, {"reference": reference}, {}, ()), weights)]
+
+
+def test_degenerate_tokens_are_said_to_prove_nothing() -> None:
+    good = [list(range(n, n + 24)) for n in range(8)]
+    assert _meaning(good) == []
+    for poor in ([[7] * 24] * 8, good[:7], [*good[:7], list(range(23))], []):
+        assert _meaning(poor) == [("tokens-not-meaningful", "soft")]
+    assert _meaning(good, "dummy") == [("tokens-not-meaningful", "soft")]
 
 
 def test_what_was_not_isolated_is_soft_and_said() -> None:

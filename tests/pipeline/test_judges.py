@@ -56,17 +56,6 @@ def test_the_fault_fells_the_proof(site: Site, name: str) -> None:
     assert run("inspect", "--json", f"oci:{site.image}").document["verdict"] == "unproven"
 
 
-def test_degenerate_tokens_are_said_to_prove_nothing(site: Site) -> None:
-    """The bake and the proof agree, but on one token only."""
-    place = Site(site.directory / "same", site.python, {**LOADS, "tokens": "same"})
-    site.faults.unlink(missing_ok=True)
-    done = place.build("--json")
-    assert done.code == 0, done.text
-    (finding,) = [f for f in done.document["proof"]["findings"] if f["code"] == "tokens-not-meaningful"]
-    assert finding["severity"] == "soft"
-    assert "8 of 8 reference prompts" in finding["message"]
-
-
 def test_other_weights_of_the_same_size_fail_the_proof(baked: tuple[Site, Done], tmp_path: Path) -> None:
     site, done = baked
     weights = site.model / "model.safetensors"
