@@ -134,7 +134,7 @@ def _secrets(runtime: Runtime) -> dict[str, str]:
 def reprove(bed: Bed, engine: Engine, image: Image, wanted: bool, say: Say) -> Built:
     """Prove an existing image again and attach the new proof. Raises ArtifactError when it does not prove any more."""
     opened = images.open_image(engine, image)
-    fallen = tuple(Fallen(**f) for f in opened.record.get("fallen", ()))
+    fallen = tuple(Fallen(f["strategy"], f["reason"], f.get("evidence") or {}) for f in opened.record.get("fallen") or ())
     partial = images.left_out(opened.record)
     built = Built(bed.plan, image.reference, image, None, opened.record, fallen, reused=True, partial=partial, layers=images.layer_table(image))
     if not wanted:

@@ -22,6 +22,7 @@ from baker.engines.base import Engine
 from baker.errors import MachineError, UsageError
 from baker.executors.base import Executor
 from baker.inside.manifest import canonical
+from baker.pack import shape
 from baker.pack.image import ancestors, creation_time
 from baker.request import BuildRequest
 from baker.runtimes.base import Runtime
@@ -90,15 +91,37 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         "offline": env.get("HF_HUB_OFFLINE") == "1",
         "uncovered": list(script.uncovered),
     }
-    _require_text(extended)
+    _require_text({**document, **extended})
     return replace(plan, document={**document, **extended}, uncovered=script.uncovered)
 
 
+_ENTRY = {"name!": str, "batch!": int, "input!": int, "output!": int, "requests!": int}
+_PLAN: Mapping[str, Any] = {
+    **{f"{name}!": str for name in ("id", "source", "served", "root", "base_reference", "runtime", "weights", "set")},
+    **{f"{name}!": [str] for name in ("serve", "uncovered")},
+    **{f"{name}!": shape.TEXTS for name in ("env", "base_env")},
+    "target!": {"arch!": str, "product!": str},
+    "model!": {"repo": str, "commit": str, "files": dict},
+    "profile!": {"name!": str, "entries!": [_ENTRY], "serve!": [str], "env!": shape.TEXTS},
+    "interpreter!": {
+        **{f"{name}!": str for name in ("executable", "version", "abi", "magic")},
+        **{f"{name}!": [str] for name in ("path", "dist_info")},
+        "packages!": shape.TEXTS,
+    },
+}
+
+
 def from_manifest(document: Mapping[str, Any], served: Path | None = None) -> Plan:
-    """The plan of an image, for a proof of that image: read from the manifest, nothing resolved anew but the model's files on this machine."""
+    """The plan of an image, for a proof of that image: read from the manifest, nothing resolved anew but the model's files on this machine.
+
+    Raises ArtifactError for a plan that is none.
+    """
+    shape.require(document, _PLAN, "the manifest's plan")
+    if not {"commit", "files"} & {name for name, value in document["model"].items() if value}:
+        shape.require(document["model"], {"files!": dict}, "the manifest's model")
     interpreter = document["interpreter"]
     profile = document["profile"]
-    entries = tuple(Entry(**entry) for entry in profile["entries"])
+    entries = tuple(Entry(**{name: entry[name] for name in Entry.__dataclass_fields__}) for entry in profile["entries"])
     model = hub.locate(document["model"], document["source"], document["served"], served)
     return Plan(
         id=document["id"],

@@ -9,7 +9,7 @@ from baker.engines.base import Base, Image, Recipe
 from baker.engines.reference import ACCEPTED, DEFAULT_TAG, LayoutReference, check_tag, parse
 from baker.errors import ArtifactError, UsageError
 from baker.inside.manifest import digest as digest_of
-from baker.pack import oci
+from baker.pack import oci, shape
 from baker.pack.ground import Ground, survey_base
 from baker.pack.image import ancestors
 from baker.pack.layout import Layout, tag_of
@@ -116,9 +116,9 @@ class Oci:
         for entry in layout.entries():
             if entry.get("artifactType") != artifact_type:
                 continue
-            manifest = layout.document(entry)
+            manifest = shape.require(layout.document(entry), shape.REFERRER, f"{image.reference}: an attached manifest")
             if (manifest.get("subject") or {}).get("digest") == image.digest:
-                found.append((Digest(str(entry["digest"])), layout.read(manifest["layers"][0])))
+                found += [(Digest(str(entry["digest"])), layout.read(layer)) for layer in manifest["layers"][:1]]
         return found
 
 
@@ -160,9 +160,9 @@ def _open(where: LayoutReference) -> Image:
         raise ArtifactError(
             f"{where}: not an image manifest", code="not-an-image", found=str(media_type), expected=" or ".join(oci.MANIFESTS), remedy="name an image"
         )
-    if any(not isinstance(layer, dict) or "digest" not in layer or "size" not in layer for layer in layers):
-        raise ArtifactError(f"{where}: a layer has no digest or size", code="blob-damaged", expected="descriptors with digest and size")
-    return Image(reference=str(where), digest=Digest(str(entry["digest"])), manifest=manifest, config=layout.document(config), blobs=layout.blobs)
+    shape.require(manifest, shape.MANIFEST, f"{where}: the manifest")
+    found = shape.require(layout.document(config), shape.CONFIG, f"{where}: the config")
+    return Image(reference=str(where), digest=Digest(str(entry["digest"])), manifest=manifest, config=found, blobs=layout.blobs)
 
 
 def _choose(layout: Layout, where: LayoutReference) -> Mapping[str, Any]:

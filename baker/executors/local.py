@@ -116,11 +116,12 @@ class LocalPlace:
         return path
 
     def close(self) -> None:
-        """Remove the temporary directories, the model's link and what is below the root."""
+        """Remove the temporary directories, the model's link and, unless it is all that there is of a warm-up, what is below the root."""
         for link in self._links:
             link.unlink(missing_ok=True)
         remove(self._fresh)
-        self.wipe()
+        if not self._keep:
+            self.wipe()
 
 
 class Local:
@@ -185,8 +186,9 @@ def _facts(python: str, answer: str) -> dict[str, Any]:
 
 @contextmanager
 def _claim(root: str, work: Path, python: str) -> Iterator[LocalPlace]:
+    _refuse_foreign(Path(root))  # before the claim leaves its mark there
     with claim(Path(root)) as held, claim(work, "work") as _:
-        _refuse_foreign(Path(root))
+        _refuse_noexec(Path(root))
         work.joinpath("jobs").mkdir(parents=True, exist_ok=True)
         place = LocalPlace(root, work, python, held)
         try:
@@ -197,7 +199,13 @@ def _claim(root: str, work: Path, python: str) -> Iterator[LocalPlace]:
 
 
 def _refuse_foreign(directory: Path) -> None:
-    foreign = sorted(entry.name for entry in directory.iterdir() if entry.name not in OWNED)
+    """Names alone do not make content ours: `bin` is everybody's. A claim's lock does, or a whole unpacked image."""
+    try:
+        names = {entry.name for entry in directory.iterdir()}
+    except OSError:
+        return  # absent: the claim makes it, or says why it cannot
+    ours = LOCK in names or {"start", "manifest.json"} <= names
+    foreign = sorted(names - OWNED if ours else names)
     if foreign:
         raise MachineError(
             f"the root {directory} holds what baker did not put there",
@@ -206,6 +214,9 @@ def _refuse_foreign(directory: Path) -> None:
             expected=f"an empty directory, or {', '.join(sorted(OWNED - {LOCK}))} of an earlier build",
             remedy="pass another --root, or move the content away",
         )
+
+
+def _refuse_noexec(directory: Path) -> None:
     if os.statvfs(directory).f_flag & os.ST_NOEXEC:
         raise MachineError(
             f"the file system of {directory} is mounted noexec",

@@ -59,11 +59,12 @@ def claim(root: Path, what: str = "root") -> Iterator[Claim]:
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
-        file = (root / LOCK).open("a+", encoding="utf-8")
+        # Not through a link: what it points at would be emptied.
+        file = os.fdopen(os.open(root / LOCK, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "a+", encoding="utf-8")
     except OSError as error:
         raise MachineError(
             f"cannot write to the {what} {root}",
-            code=f"{what}-not-writable",
+            code="root-not-writable" if what == "root" else "work-not-writable",
             found=error.strerror or str(error),
             expected="a directory that this user may write",
             remedy=f"pass --{what} DIR{' (the image then only works at that path)' if what == 'root' else ''}, or make the directory",
@@ -75,7 +76,7 @@ def claim(root: Path, what: str = "root") -> Iterator[Claim]:
         except OSError:
             raise MachineError(
                 f"another build uses the {what} {root}",
-                code=f"{what}-in-use",
+                code="root-in-use" if what == "root" else "work-in-use",
                 found=f"held by process {note.get('pid', 'unknown')}",
                 expected=f"one build at a time a {what}",
                 remedy=f"wait for it, end it, or pass another --{what}",
@@ -90,7 +91,11 @@ def _note(file: IO[str]) -> dict[str, Any]:
         note = json.loads(file.read() or "{}")
     except ValueError:
         return {}
-    return note if isinstance(note, dict) else {}
+    if not isinstance(note, dict):
+        return {}
+    driver = note.get("driver")
+    whole = isinstance(driver, list) and len(driver) == 2 and all(isinstance(value, int) for value in driver)
+    return note if whole else {**note, "driver": None}
 
 
 def _await_leftover(note: dict[str, Any], root: Path) -> None:

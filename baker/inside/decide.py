@@ -75,9 +75,17 @@ def _interpreter(manifest: manifests.Manifest) -> Tuple[str, List[str]]:
     """The server's interpreter and its dist-info directories: a set's serve {"python", "dist_info"}, the same in all sets of one base."""
     for serve in (cache_set.serve for cache_set in manifest.sets):
         python, dist_info = serve.get("python"), serve.get("dist_info")
-        if isinstance(python, str) and isinstance(dist_info, list):
-            return python, [item for item in dist_info if isinstance(item, str)]
+        if isinstance(dist_info, list) and isinstance(python, str) and _is_path(python):
+            return python, [item for item in dist_info if _is_path(item)]
     return "", []
+
+
+def _is_path(value: Any) -> bool:
+    """Whether the system could take it: a text without NUL that has bytes."""
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeError:
+        return False
 
 
 def _progress(done: int, total: int) -> None:

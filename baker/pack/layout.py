@@ -147,11 +147,11 @@ class Layout:
     def index(self) -> Document:
         """index.json. Raises ArtifactError when there is none: then this is no layout, or its first build never ended."""
         path = self.path / "index.json"
-        if not path.is_file() or not (self.path / "oci-layout").is_file():
+        if not (os.path.isfile(path) and os.path.isfile(self.path / "oci-layout")):  # noqa: PTH113 - Path.is_file raises for a name that is too long
             raise ArtifactError(
                 f"{self.path} is no OCI image layout",
                 code="not-a-layout",
-                found="no index.json" if self.path.is_dir() else "no such directory",
+                found="no index.json" if os.path.lexists(self.path) else "no such directory",
                 expected="a directory with oci-layout, index.json and blobs",
                 remedy="check the path; a build that was killed leaves no index: run it again",
             )

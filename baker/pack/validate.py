@@ -15,7 +15,7 @@ from typing import Any
 from baker.errors import BakerError
 from baker.inside.finding import Finding
 from baker.inside.manifest import Manifest, ManifestError, digest, parse
-from baker.pack import oci
+from baker.pack import oci, shape
 from baker.pack.image import DIGEST_VARIABLE, LABEL_ROOT
 from baker.pack.layout import Layout
 from baker.pack.reading import LayerReader, entry_name
@@ -42,8 +42,8 @@ class _Validator:
 
     def image(self, descriptor: Mapping[str, Any]) -> Iterator[Finding]:
         try:
-            manifest = self.layout.document(descriptor)
-            config = self.layout.document(manifest.get("config") or {})
+            manifest = shape.require(self.layout.document(descriptor), shape.MANIFEST, "the manifest")
+            config = shape.require(self.layout.document(manifest["config"]), shape.CONFIG, "the config")
         except BakerError as error:
             yield _hard(error.code, error.message, error.found, error.expected)
             return

@@ -15,6 +15,7 @@ from baker.errors import ArtifactError
 from baker.inside.manifest import SCHEMA, Manifest, canonical, digest, parse
 from baker.pack import compress, image, leaks
 from baker.pack.tree import Survey, survey
+from baker.pack.unpack import remove
 from baker.pack.zips import start_zip
 from baker.request import BuildRequest
 from baker.spec import Plan
@@ -72,6 +73,7 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
     leaks.check_documents(
         [("manifest.json", manifest_bytes), ("config", canonical({"env": env, "labels": recipe.labels, "cmd": list(recipe.cmd)}))], secrets
     )
+    remove(bed.work.directory / "image")  # of an earlier run, whatever became of it: the layers are kept beside it
     built = engine.build(recipe, f"oci:{bed.work.directory / 'image'}", "candidate")
     remarks = [f.line() for f in earth.findings] + [line for found in surveys.values() for line in _remarks(found)]
     record = {

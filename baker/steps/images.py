@@ -11,6 +11,7 @@ from typing import Any
 from baker.engines.base import Engine, Image
 from baker.errors import ArtifactError, UsageError
 from baker.inside.manifest import Manifest, ManifestError, canonical, digest, parse
+from baker.pack import shape
 from baker.pack.image import LABEL_PLAN, LABEL_SET
 from baker.pack.reading import LayerReader, entry_name
 from baker.pack.unpack import own_layers
@@ -19,6 +20,27 @@ from baker.steps import proof as proofs
 from baker.steps.proof import Proof
 
 RECORD_TYPE = "application/vnd.baker.bake.v1+json"
+_TIMES = {"*": {"first_ttft_s!": shape.NUMBER, "step_s": shape.NUMBER}}
+_PHASES = {"*": shape.NUMBER}
+_FILES = {"new!": [str], "changed!": [str], "allowed": {"*": [str]}}
+# What is read of the attached documents; everything else in them is shown as it is.
+_SHAPES: Mapping[str, Any] = {
+    RECORD_TYPE: {
+        "strategy": str,
+        "rounds": [{"phases_s": _PHASES, "stages": _TIMES, "files": _FILES, "event_count": int}],
+        "fallen": [{"strategy!": str, "reason!": str, "evidence": dict}],
+        "partial": {"*": [str]},
+    },
+    proofs.ARTIFACT_TYPE: {
+        "image!": str,
+        "verdict!": str,
+        "strategy": str,
+        "cold!": {"n!": int, "phases_s!": _PHASES, "stages!": _TIMES, "files": int, "events": int},
+        "warm!": {"n!": int, "phases_s!": _PHASES},
+        "starts!": [{"name!": str, "phases_s": _PHASES, "stages": _TIMES, "files": _FILES, "event_count": int}],
+        "findings": [dict],
+    },
+}
 DIGEST_VARIABLE = "BAKER_MANIFEST_DIGEST"
 
 
@@ -63,7 +85,8 @@ def open_image(engine: Engine, image: Image) -> Opened:
         raise ArtifactError(
             f"{image.reference}: {error}", code="manifest-damaged", found=str(error), expected="a manifest", remedy="build it again"
         ) from None
-    return Opened(image, manifest, _latest(engine, image, RECORD_TYPE), _documents(engine, image, proofs.ARTIFACT_TYPE), env, layer_paths(image))
+    proven = tuple(document for document in _documents(engine, image, proofs.ARTIFACT_TYPE) if document["image"] == image.digest)
+    return Opened(image, manifest, _latest(engine, image, RECORD_TYPE), proven, env, layer_paths(image))
 
 
 def _manifest_bytes(image: Image) -> bytes:
@@ -87,12 +110,15 @@ def _documents(engine: Engine, image: Image, artifact_type: str) -> tuple[Mappin
     for name, data in engine.referrers(image, artifact_type):
         try:
             document = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ArtifactError(
-                f"{image.reference}: the attached document {name} is damaged", code="referrer-damaged", found=str(error), expected="JSON"
+                f"{image.reference}: the attached document {name} is damaged",
+                code="referrer-damaged",
+                found=str(error),
+                expected="JSON",
+                remedy="copy the image again, or build it again",
             ) from None
-        if isinstance(document, dict):
-            found.append(document)
+        found.append(shape.require(document, _SHAPES[artifact_type], f"{image.reference}: the attached document {name}"))
     return tuple(found)
 
 

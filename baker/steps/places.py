@@ -17,6 +17,7 @@ def require(engine: Engine, plan: Plan, work: Path, destination: str) -> None:
     output = destination.removeprefix("oci:")
     _apart("--work", work, "--root", plan.root, "is emptied for every start")
     _apart("--output", Path(output), "--root", plan.root, "is emptied for every start")
+    _apart("--output", Path(output), "--work", work, "is baker's own")
     if not plan.model.commit:
         for option, path in (("--root", Path(plan.root)), ("--work", work), ("--output", Path(output))):
             _apart(option, path, "--model", plan.model.path, "would be another model with each build's files in it")

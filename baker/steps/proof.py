@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from baker.errors import WarmupError
+from baker.errors import ArtifactError, WarmupError
 from baker.inside.finding import Finding
 from baker.inside.job import JobResult, Watch
 from baker.inside.manifest import CacheSet, Manifest
@@ -57,7 +57,15 @@ def prove(
     say: Callable[[str], None],
 ) -> Proof:
     """Start the image from `layers` with its own ENV and judge what it did. `cold` is the bake record of the same image."""
-    cache_set = next(s for s in manifest.sets if s.name == bed.plan.set_name)
+    cache_set = next((s for s in manifest.sets if s.name == bed.plan.set_name), None)
+    if cache_set is None:
+        raise ArtifactError(
+            f"the image has no set {bed.plan.set_name!r}, which its plan names",
+            code="manifest-damaged",
+            found=", ".join(s.name for s in manifest.sets),
+            expected=bed.plan.set_name,
+            remedy="build it again",
+        )
     got = _Collected()
     left_out: judge.LeftOut = cold.get("partial") or {}
     hard_env = dict(cache_set.strategy.get("fail_hard") or {})

@@ -10,7 +10,6 @@ from typing import Any
 
 from baker.caches.bytecode import MISSING_SHARE, missing_share
 from baker.errors import MachineError
-from baker.errors import MachineError
 from baker.inside.job import JobResult
 from baker.pack.tree import inventory
 from baker.spec import Strategy

@@ -28,7 +28,6 @@ from baker.errors import MachineError
 from baker.pack.space import free
 from baker.pack.unpack import remove
 
-
 _SEAL = "sha256"
 
 

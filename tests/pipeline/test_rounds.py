@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from baker.engines.oci import Oci
 from baker.steps.images import open_image
-from tests.pipeline.bakes import LOADS, Done, Farm, Site
+from tests.pipeline.bakes import LOADS, Done, Farm, Site, copy_runtime, finish, until
 from tests.sim.install import make_runtime
 
 Story = tuple[Site, Done]
@@ -123,3 +124,37 @@ def test_missing_byte_code_is_baked_and_proves(stories: Farm) -> None:
 def test_byte_code_that_the_base_has_is_not_baked(baked: Story) -> None:
     manifest = open_image(Oci(), Oci().read(baked[1].document["reference"])).manifest
     assert "bytecode" not in {kind.name for kind in manifest.sets[0].kinds}
+
+
+def test_a_kind_that_stays_empty_says_where_files_appeared(python: str, tmp_path: Path) -> None:
+    """O-05: the server ignores the variable of one kind and fills another kind's directory."""
+    place = Site(tmp_path / "site", copy_runtime(python, tmp_path / "rt"), LOADS)
+    compiler = place.faults.with_name("compiler.py")
+    compiler.write_text(compiler.read_text() + '\n\ndef vllm_root():\n    return Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "moved"\n')
+    registry = next(place.faults.parents[1].glob("model_executor/models/registry.py"))
+    registry.write_text("def inspect(architecture):\n    pass\n")
+    done = place.build("--json", "--no-prove")
+    assert (done.code, done.error["code"]) == (5, "kind-empty"), done.text
+    assert "kind vllm came out empty" in done.error["message"]
+    assert "live/inductor/moved/" in done.error["found"]
+    assert not place.image.exists()
+
+
+def test_a_damaged_tree_of_whole_rounds_starts_again_from_nothing(python: str, tmp_path: Path) -> None:
+    place = Site(tmp_path / "site", copy_runtime(python, tmp_path / "rt"), LOADS)
+    process = place.spawn("--json", "--no-prove")
+    try:
+        until(lambda: place.state().get("round") == 2, process)
+        place.faults.write_text(json.dumps({"die": {"when": "request", "at": 2, "first": "RuntimeError: scripted"}}))
+    finally:
+        done = finish(process)
+    assert done.code == 4, done.text
+    partial = place.work / "strategies" / "aot" / "partial"
+    (artifact,) = partial.rglob("rank_0_0/model")
+    artifact.write_bytes(artifact.read_bytes()[:-1] + b"X")
+    place.faults.unlink()
+    again = place.build("--json", "--no-prove")
+    assert again.code == 0, again.text
+    assert "going on after" not in again.err
+    assert "round 1: starting the server" in again.err
+    assert not partial.exists()

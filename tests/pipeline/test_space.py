@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from baker.executors.trees import move
+from baker.pack.space import free
 from baker.steps.space import FLOOR
 from tests.pipeline.bakes import LOADS, Site, finish, until
 from tests.pipeline.conftest import Sites
@@ -29,9 +31,10 @@ class Disk:
 
     def fill(self, leave: int = 0) -> None:
         """Take all room but `leave` bytes."""
-        stat = os.statvfs(self.path)
-        with (self.path / "filler").open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, stat.f_bavail * stat.f_frsize - leave)
+        with (self.path / "filler").open("ab") as file:
+            while (room := free(self.path) - leave) > 0:
+                with suppress(OSError):  # the build took some of it meanwhile
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, room)
 
     def free(self) -> None:
         """Give the room back."""
