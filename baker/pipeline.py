@@ -91,12 +91,13 @@ def _bake(request: BuildRequest, ports: Ports, bed: Bed, destination: str, say: 
         if not request.try_all:
             break
     if not proven:
+        bed.work.reconsider(f.strategy for f in fallen)
         raise ArtifactError(
             "no caching strategy proved",
             code="no-strategy",
             found="; ".join(f"{f.strategy}: {f.reason}" for f in fallen),
             expected="one whose finished image starts without a new file and without a compile event",
-            remedy=f"the evidence is in {bed.work.directory / 'strategies'}",
+            remedy=f"the evidence is in {bed.work.directory / 'strategies'}; the same command tries them all again",
             fallen=[f.document() for f in fallen],
         )
     candidate, proof = min(proven, key=lambda pair: _speed(pair[1]))

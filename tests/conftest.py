@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# These machines are shared and slow now and then: a deadline a example would test the machine.
+# These machines are shared and slow now and then: a deadline an example would test the machine.
 settings.register_profile("baker", deadline=None, max_examples=int(os.environ.get("BAKER_EXAMPLES", "60")), derandomize=bool(os.environ.get("CI")))
 settings.load_profile("baker")
 
@@ -20,6 +20,7 @@ def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "SOURCE_DATE_EPOCH", "VLLM_API_KEY"):
+    hub = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT")
+    for name in (*hub, "SOURCE_DATE_EPOCH", "VLLM_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     return home

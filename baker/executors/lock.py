@@ -105,7 +105,7 @@ def _await_leftover(note: dict[str, Any], root: Path) -> None:
         if time.monotonic() > deadline:
             raise MachineError(
                 f"a build of the root {root} was killed, and its warm-up driver is still at work",
-                code="leftover",
+                code="driver-leftover",
                 found=f"process {pid}",
                 expected="it ends its server and itself within seconds",
                 remedy=f"look at it and end it: kill {pid}",

@@ -5,6 +5,7 @@ Entries are stored, not deflated: zlib builds differ in their output, and an imp
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 import marshal
@@ -69,13 +70,19 @@ def start_zip(magic: str = "") -> bytes:
     35 of 86 ms of `start --version`, measured); any other interpreter reads the sources.
     """
     files = _files(start_modules(), "start")
-    if magic == importlib.util.MAGIC_NUMBER.hex():
-        files |= {f"{name}c": _compiled(name, source) for name, source in files.items()}
-    return _archive(files)
+    return _archive(_with_code(files) if magic == importlib.util.MAGIC_NUMBER.hex() else files)
 
 
+@functools.cache
 def tools_zip() -> bytes:
-    """The builder's driver: `python -I -S tools.zip drive JOB`; on PYTHONPATH its `sitecustomize` is the recorder."""
+    """The builder's driver: `python -I -S tools.zip drive JOB`; on PYTHONPATH its `sitecustomize` is the recorder.
+
+    Compiled for the builder's own interpreter; a server's of another version reads the sources.
+    """
     files = _files(modules(), "tools")
     files["sitecustomize.py"] = files["baker/inside/recorder.py"]
-    return _archive(files)
+    return _archive(_with_code(files))
+
+
+def _with_code(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {**files, **{f"{name}c": _compiled(name, source) for name, source in files.items()}}

@@ -30,7 +30,7 @@ TRANSPORT = {
     "--hf-token": 1,
 }
 
-# Not in vLLM's compile key and without influence on generated code: the opt-out lists of config/*.py (facts/vllm-caches.md 1.3).
+# Not in vLLM's compile key and without influence on generated code: the opt-out lists of config/*.py, read in 0.33.
 _NEUTRAL_ARGUMENTS = [
     "--served-model-name",
     "--seed",
@@ -67,7 +67,7 @@ _NEUTRAL_ARGUMENTS = [
     "--jit-monitor-verbose",
     "--shutdown-timeout",
 ]
-# On CPU the plain Inductor cache is keyed by the graph: these two were changed and still hit fully (facts/vllm-cpu-measured.md, second series).
+# On CPU the plain Inductor cache is keyed by the graph: these two were changed and still hit fully (measured, 0.32).
 _NEUTRAL_ON_CPU = ["--max-num-seqs", "--max-num-batched-tokens"]
 
 # Names (without VLLM_) on the ignore list of `compile_factors` in vllm/envs.py, read in 0.32; left out: those that change code or the driver.
@@ -140,15 +140,11 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
             ),
             Strategy("compile-cache", "vLLM piecewise compile cache", {"VLLM_USE_AOT_COMPILE": "0"}, ("vllm",), {}, ("graphs-loaded",)),
         )
+    # Without it every start in a fresh temporary directory compiles a 156 MB header that no cache variable moves (measured, torch 2.13).
+    no_header = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
     return (
-        Strategy("aot", "vLLM AOT artifact", {}, ("vllm",), {"VLLM_FORCE_AOT_LOAD": "1"}, ("aot-loaded",)),
-        Strategy(
-            "inductor",
-            "torch Inductor's own cache, AOT off",
-            # Without the second variable every start in a fresh temporary directory compiles a 156 MB header (facts/vllm-cpu-measured.md).
-            {"VLLM_USE_AOT_COMPILE": "0", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"},
-            ("inductor",),
-        ),
+        Strategy("aot", "vLLM AOT artifact", no_header, ("vllm",), {"VLLM_FORCE_AOT_LOAD": "1"}, ("aot-loaded",)),
+        Strategy("inductor", "torch Inductor's own cache, AOT off", {"VLLM_USE_AOT_COMPILE": "0", **no_header}, ("inductor",)),
     )
 
 

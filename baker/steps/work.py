@@ -5,7 +5,7 @@
     state.json                    where it stands, for people and for `baker build` itself
     jobs/, logs/                  one file a server start
     strategies/<name>/rounds/N.json   results of whole rounds
-    strategies/<name>/fallen.json     why a strategy fell
+    strategies/<name>/fallen.json     why a strategy fell; fallen-last.json once all fell, so that the same command tries them again
     strategies/<name>/tree/<kind>/    the warm-up tree after the fixpoint; tree.json holds its inventory
     image/                        the candidate: an OCI layout that has no tag yet
 
@@ -20,7 +20,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,13 @@ class Work:
     def strategy(self, name: str) -> Path:
         """Directory of one strategy."""
         return self.directory / "strategies" / name
+
+    def reconsider(self, names: Iterable[str]) -> None:
+        """Keep the evidence of fallen strategies, but let the next run try them again."""
+        for name in names:
+            path = self.strategy(name) / "fallen.json"
+            if path.exists():
+                path.replace(path.with_name("fallen-last.json"))
 
     def log(self, name: str) -> Path:
         """Log file of one server start; its directory is made, what an earlier start left there is gone."""

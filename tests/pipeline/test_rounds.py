@@ -71,7 +71,7 @@ def test_a_cache_that_never_settles_fells_every_strategy_with_its_paths(stories:
     assert grown[0].startswith("live/inductor/")
     assert grown[0].endswith(".py")
     assert not site.image.exists()
-    assert json.loads((site.work / "strategies" / "inductor" / "fallen.json").read_text())["reason"] in done.error["found"]
+    assert json.loads((site.work / "strategies" / "inductor" / "fallen-last.json").read_text())["reason"] in done.error["found"]
 
 
 def test_an_empty_file_stops_the_bake_and_is_named(stories: Farm) -> None:

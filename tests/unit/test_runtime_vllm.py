@@ -120,7 +120,13 @@ def test_human_integers(text: str, value: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("argv", "value"),
-    [([], None), (["--max-model-len", "1"], "1"), (["--max_model_len=2"], "2"), (["--max-model-len", "1", "--max-model-len", "3"], "3"), (["--max-model-len"], None)],
+    [
+        ([], None),
+        (["--max-model-len", "1"], "1"),
+        (["--max_model_len=2"], "2"),
+        (["--max-model-len", "1", "--max-model-len", "3"], "3"),
+        (["--max-model-len"], None),
+    ],
 )
 def test_flag(argv: list[str], value: str | None) -> None:
     assert flag(argv, "--max-model-len") == value
