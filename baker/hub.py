@@ -89,7 +89,8 @@ def locate(identity: Mapping[str, Any], source: str, served: str, given: Path | 
         name, commit = str(identity["repo"]), str(identity["commit"])
         path = given or (hub or Hub.from_env()).cache / ("models--" + name.replace("/", "--")) / "snapshots" / commit
         return Model(source=name, path=path, served=served, commit=commit)
-    path = next((place for place in (given, Path(source), Path(served)) if place and place.is_dir()), given or Path(source)).absolute()
+    places = [given] if given else [Path(source), Path(served)]
+    path = next((place for place in places if os.path.isdir(place)), places[0]).absolute()  # noqa: PTH112 - Path.is_dir raises for a long name
     files = describe(path)
     baked = dict(identity["files"])
     wrong = sorted(name for name in {*baked, *files} if baked.get(name) != files.get(name))

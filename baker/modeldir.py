@@ -91,7 +91,7 @@ def check_config(path: Path, of: str = "") -> Mapping[str, Any]:
     try:
         with file.open("rb") as stream:
             data = stream.read(_CONFIG_LIMIT + 1)
-        document = json.loads(data) if len(data) <= _CONFIG_LIMIT else None
+        document = json.loads(data.decode("utf-8")) if len(data) <= _CONFIG_LIMIT else None
     except OSError as error:
         raise kind(f"model {of or path}: no config.json", code="model-no-config", found=error.strerror or str(error), expected=expected) from None
     except (ValueError, RecursionError) as error:
@@ -134,7 +134,7 @@ def _shards(index: Path) -> list[str]:
     try:
         shards = json.loads(index.read_bytes())["weight_map"].values()
         return [str(shard) for shard in shards]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{index} is no index of weights",
             code="model-no-weights",

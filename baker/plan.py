@@ -9,44 +9,47 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from baker import __version__, hub, profiles
+from baker import __version__, hub, plancheck, profiles
 from baker.engines.base import Engine
 from baker.errors import MachineError, UsageError
 from baker.executors.base import Executor
 from baker.inside.manifest import canonical
 from baker.pack import shape
-from baker.pack.image import ancestors, creation_time
+from baker.pack.image import creation_time
 from baker.request import BuildRequest
 from baker.runtimes.base import Runtime
 from baker.spec import Entry, Interpreter, Plan, Profile, Target, parse_arch, split_transport
 
 SCHEMA = 1
-_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")  # a path component and a tag (OCI distribution specification)
 
 
 def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine: Engine, *, look_for_gpu: bool = True) -> Plan:
     """Resolve everything floating. Raises UsageError, MachineError or WarmupError (model); starts nothing and downloads no weights."""
     target = Target(parse_arch(request.arch), request.gpu)
-    root, set_name = _root(request.root), _set_name(request.set_name)
+    root, set_name = plancheck.root(request.root), plancheck.set_name(request.set_name)
     creation_time(os.environ)  # a bad SOURCE_DATE_EPOCH is told now, not when the layers are written
     found = require_gpu(target, executor) if look_for_gpu else {}
     profile = profiles.load(request.profile)
+    plancheck.variables(profile.env)
     base = engine.resolve(_base(request))
     interpreter = inspect_interpreter(_python(request.python), executor)
     version = runtime.version(interpreter)
     model = hub.resolve(request.model, request.served_model or None, request.weights)
     extra, transport = split_transport((*profile.serve, *request.serve), runtime.transport())
     serve = runtime.serve(model, target, extra)
-    env = {**profile.env, **runtime.environment(model, target)}
     base_env = dict(item.partition("=")[::2] for item in (base.config.get("config") or {}).get("Env") or [] if not item.startswith("PATH="))
+    # What the server inherits and hashes (CUDA_HOME) goes into the image too: else production would miss, silently.
+    watched = runtime.neutral(version, target, "")["watched"]
+    inherited = {n: v for n, v in executor.environment().items() if n not in base_env and any(fnmatchcase(n, pattern) for pattern in watched)}
+    env = {**inherited, **profile.env, **runtime.environment(model, target)}
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "target": {"arch": target.arch, "product": target.product},
@@ -58,6 +61,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         "profile": profile.document(),
         "env": dict(sorted(env.items())),
     }
+    plancheck.document(document)
     plan_id = hashlib.sha256(canonical(document)).hexdigest()
     plan = Plan(
         id=plan_id,
@@ -91,7 +95,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         "offline": env.get("HF_HUB_OFFLINE") == "1",
         "uncovered": list(script.uncovered),
     }
-    _require_text({**document, **extended})
+    plancheck.document(extended)
     return replace(plan, document={**document, **extended}, uncovered=script.uncovered)
 
 
@@ -158,43 +162,6 @@ def _python(text: str) -> str:
             f"no such interpreter: {text}", code="no-interpreter", found=text, expected="an executable Python", remedy="pass --python EXE"
         )
     return os.path.abspath(found)  # noqa: PTH100 - Path.resolve would follow the link
-
-
-def _root(text: str) -> str:
-    path = Path(text)
-    if not path.is_absolute() or ".." in path.parts or str(path) == "/":
-        raise UsageError(
-            "--root must be an absolute directory below /", code="bad-root", found=text, expected="like /opt/baker", remedy="pass an absolute path"
-        )
-    ancestors(str(path))
-    return str(path)
-
-
-def _set_name(text: str) -> str:
-    if text and not _SET.fullmatch(text):
-        raise UsageError(
-            f"not usable as the name of a set: {text!r}",
-            code="bad-set",
-            found=text,
-            expected="letters, digits, '.', '_', '-'; up to 128, not starting with '.' or '-' (it is a directory and a tag)",
-            remedy="pass a name like cpu-prefill",
-        )
-    return text
-
-
-def _require_text(document: Mapping[str, Any]) -> None:
-    """Raise UsageError for a path or argument that is not UTF-8: the plan stands in the image as JSON."""
-    for name, value in document.items():
-        try:
-            canonical({name: value}).decode()
-        except UnicodeError as error:
-            raise UsageError(
-                f"the plan's {name} is not UTF-8",
-                code="not-utf8",
-                found=ascii(value)[:300],
-                expected="paths and arguments in UTF-8",
-                remedy="rename the path, or write the argument in UTF-8",
-            ) from error
 
 
 def _base(request: BuildRequest) -> str:

@@ -40,6 +40,7 @@ _EXPECTED = {
 
 
 _QUOTES = "put the value in quotes: YAML reads bare numbers, dates and yes/no as other types"
+_NO_SECRETS = "a profile is stored in the image: give secrets to the server where it runs"
 
 
 class _Stage(msgspec.Struct, forbid_unknown_fields=True):
@@ -162,9 +163,13 @@ def _problems(raw: Mapping[Any, Any]) -> Iterator[Problem]:
         name = stage.get("name")
         if isinstance(name, str) and seen.setdefault(name, index) != index:
             yield Problem(f"{where}.name", "stands twice", name, "a name of its own", f"stages[{seen[name]}] has this name already")
-    env = raw.get("env")
+    env, serve = raw.get("env"), raw.get("serve")
     if isinstance(env, dict):
         yield from _environment(env)
+    for index, word in enumerate(serve if isinstance(serve, list) else []):
+        flag = word.partition("=")[0] if isinstance(word, str) else ""
+        if flag.startswith("--") and looks_secret(flag[2:].replace("-", "_")):
+            yield Problem(f"serve[{index}]", "looks like a secret", flag, "no secrets", _NO_SECRETS)
 
 
 def _environment(env: Mapping[Any, Any]) -> Iterator[Problem]:
@@ -173,9 +178,7 @@ def _environment(env: Mapping[Any, Any]) -> Iterator[Problem]:
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             yield Problem(where, "no name of a variable", repr(name), "letters, digits and underscores, no digit first")
         elif looks_secret(name):
-            yield Problem(
-                where, "looks like a secret", name, "no secrets", "a profile is stored in the image: give secrets to the server where it runs"
-            )
+            yield Problem(where, "looks like a secret", name, "no secrets", _NO_SECRETS)
         elif not isinstance(value, str):
             yield Problem(where, "not accepted", _value(value, ""), "text", _QUOTES)
 

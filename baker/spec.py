@@ -157,19 +157,25 @@ def parse_arch(text: str) -> str:
     )
 
 
-def split_transport(argv: Sequence[str], flags: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Split argv into (kept, transport); `flags` maps a transport flag to the number of values that follow it. `--flag=value` counts too."""
+def split_transport(argv: Sequence[str], flags: Mapping[str, int | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split argv into (kept, transport); `flags` maps a transport flag to the number of values that follow it, None for all up to the next flag.
+
+    `--flag=value` counts too, and underscores are dashes: a key must not stay in the plan because it was spelt differently.
+    """
     kept: list[str] = []
     transport: list[str] = []
     rest = list(argv)
     while rest:
         word = rest.pop(0)
         name, equals, _ = word.partition("=")
+        name = name.replace("_", "-")
         if name not in flags:
             kept.append(word)
             continue
         transport.append(word)
-        for _ in range(0 if equals else flags[name]):
-            if rest:
-                transport.append(rest.pop(0))
+        count = 0 if equals else flags[name]
+        if count is None:
+            count = next((number for number, value in enumerate(rest) if value.startswith("-")), len(rest))
+        transport += rest[:count]
+        del rest[:count]
     return tuple(kept), tuple(transport)

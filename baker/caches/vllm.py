@@ -77,23 +77,25 @@ class Vllm:
 
     def problems(self, root: Path, paths: Sequence[str]) -> Sequence[Finding]:
         """Empty files, and AOT directories that lack a rank which another rank's number implies (case O-11, O-07)."""
-        findings = zero_bytes(self.name, root, paths)
-        ranks: dict[str, set[int]] = {}
-        for path in paths:
-            if match := _RANK.match(path):
-                ranks.setdefault(match.group(2), set()).add(int(match.group(3)))
-        for key, seen in sorted(ranks.items()):
-            missing = set(range(max(seen) + 1)) - seen
-            if missing:
-                findings.append(
-                    Finding(
-                        "rank-missing",
-                        "hard",
-                        self.name,
-                        f"{key[:12]}… lacks files of ranks {sorted(missing)}",
-                        f"ranks {sorted(seen)}",
-                        f"ranks 0..{max(seen)}",
-                        "bake again: a rank failed to save its artifact; look for 'unable to save AOT' in the server's log",
-                    )
-                )
-        return findings
+        return zero_bytes(self.name, root, paths) + missing_ranks(paths)
+
+
+def missing_ranks(paths: Sequence[str], world: int = 0) -> list[Finding]:
+    """A hard finding for each cache directory without files of all ranks below `world`; 0: below the highest rank that has any."""
+    ranks: dict[str, set[int]] = {}
+    for path in paths:
+        if match := _RANK.match(path):
+            ranks.setdefault(match.group(2), set()).add(int(match.group(3)))
+    return [
+        Finding(
+            "rank-missing",
+            "hard",
+            Vllm.name,
+            f"{key[:12]}… lacks files of ranks {', '.join(map(str, missing))}",
+            f"ranks {', '.join(map(str, sorted(seen)))}",
+            f"ranks {', '.join(map(str, range(world or max(seen) + 1)))}",
+            "bake again: a rank failed to save its artifact; look for 'unable to save AOT' in the server's log",
+        )
+        for key, seen in sorted(ranks.items())
+        if (missing := sorted(set(range(world or max(seen) + 1)) - seen))
+    ]

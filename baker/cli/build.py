@@ -9,6 +9,7 @@ from baker.cli.frame import Console
 from baker.cli.frame import command as baker_command
 from baker.cli.options import ServeCommand, request_options
 from baker.engines.base import Engine
+from baker.errors import UsageError
 from baker.pipeline import Built, Ports, build
 from baker.request import BuildRequest
 from baker.steps.compare import STAYS_COLD, rows
@@ -16,7 +17,16 @@ from baker.steps.compare import STAYS_COLD, rows
 
 def door(folder: str, name: str) -> Any:
     """The implementation `name` of `baker.<folder>`: the command line is the only place that chooses one."""
-    return importlib.import_module(f"baker.{folder}").by_name(name)
+    try:
+        return importlib.import_module(f"baker.{folder}").by_name(name)
+    except KeyError:
+        raise UsageError(
+            f"{name!r} is none of baker's {folder}",
+            code="unknown-value",
+            found=name,
+            expected=", ".join(item.name for item in importlib.import_module(f"baker.{folder}").ALL),
+            remedy="use the baker version that made the image",
+        ) from None
 
 
 def ports(runtime: str, executor: str, engine: str) -> Ports:

@@ -66,8 +66,8 @@ def command(console: Console, reference: str, files: bool) -> int:
         raise ArtifactError(
             f"{reference}: {problems[0].message}",
             code=problems[0].code,
-            found=str(problems[0].found),
-            expected=str(problems[0].expected),
+            found=_text(problems[0].found),
+            expected=_text(problems[0].expected),
             remedy=problems[0].remedy or "copy or build the image again",
             findings=[finding.document() for finding in problems],
         )
@@ -76,6 +76,10 @@ def command(console: Console, reference: str, files: bool) -> int:
     if proof:
         console.table(("cold against warm", "cold", "warm", "ratio", ""), [(r.what, r.cold, r.warm, r.ratio, r.unit) for r in rows(proof)])
     return 0
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _descriptor(image: Image) -> dict[str, Any]:

@@ -7,14 +7,21 @@ import os
 import shutil
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from baker.pack.unpack import remove
 
 
 def size(tree: Path) -> int:
-    """Bytes of the regular files below `tree`."""
-    return sum(info.st_size for path in tree.rglob("*") if stat.S_ISREG((info := path.lstat()).st_mode))
+    """Bytes of the regular files below `tree`; what a path cannot name any more does not count."""
+    total = 0
+    for directory, _, names in os.walk(tree):
+        for name in names:
+            with suppress(OSError):
+                info = os.lstat(os.path.join(directory, name))  # noqa: PTH118 - os.walk hands over text
+                total += info.st_size if stat.S_ISREG(info.st_mode) else 0
+    return total
 
 
 def move(pairs: Sequence[tuple[Path, Path]]) -> None:

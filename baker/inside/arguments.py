@@ -1,7 +1,8 @@
 """Compare how the server is started with how it was started at the bake: arguments and variables.
 
 The neutral document of a set (made by its runtime, per version):
-`transport` {flag: words that follow}: where the server listens, ignored; `arguments` [flag]: may differ, said; `variables` [fnmatch]: names of
+`transport` {flag: words that follow, null: all up to the next flag}: where the server listens, ignored;
+`arguments` [flag]: may differ, said; `variables` [fnmatch]: names of
 variables that may differ; `watched` [fnmatch]: those that are compared at all; `kinds` [name]: the caches that any other difference makes invalid.
 Unknown is never neutral.
 """

@@ -7,6 +7,7 @@ import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from baker.inside import manifest as manifests
+from baker.inside import noexec
 from baker.inside.check import Verdict, check
 from baker.inside.choose import pick_set, wanted_facts
 from baker.inside.finding import Finding
@@ -111,6 +112,7 @@ def decide(settings: Settings) -> Decision:
     say("checking %d files of set %s (%s, at most %g s)" % (files, ascii(cache_set.name)[1:-1], settings.level, settings.limit_s))
     surveys = survey(settings.root, cache_set, settings.level, settings.limit_s, _progress)
     verdict = check(cache_set, facts, surveys, settings.command, settings.env, settings.level).plus(findings)
+    verdict = verdict.plus(noexec.findings(settings.root, cache_set, settings.env))
     if not settings.command:
         verdict = verdict.plus([Finding("arguments-not-given", "soft", "", "no command was given, so none is compared")])
     return Decision(verdict, digest, manifest, cache_set, facts)

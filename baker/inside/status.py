@@ -109,8 +109,12 @@ def document(outcome: Outcome) -> Dict[str, Any]:
 
 
 def _writable_place(path: str) -> bool:
-    """Whether a file can be put at `path`; its directory is made when only that is missing."""
+    """Whether a file can be put at `path`, in the place of nothing but a file or a link; its directory is made when only that is missing."""
     directory = os.path.dirname(path)
+    if os.path.lexists(path):
+        mode = os.lstat(path).st_mode  # BAKER_STATUS=/dev/null must not cost the container its device
+        if not stat.S_ISREG(mode) and (not stat.S_ISLNK(mode) or directory == "/dev"):
+            return False
     try:
         os.mkdir(directory, 0o755)
     except FileExistsError:
@@ -118,6 +122,22 @@ def _writable_place(path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _put(path: str, data: bytes) -> None:
+    """Replace a file; a device or pipe (/dev/null, /dev/stderr) is written to and stays what it is. Raises OSError."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISREG(mode):
+        write_atomically(path, data, 0o644)
+        return
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
 
 
 def write_status(outcome: Outcome, env: Mapping[str, str]) -> str:
@@ -131,7 +151,7 @@ def write_status(outcome: Outcome, env: Mapping[str, str]) -> str:
     for path in places:
         try:
             if _writable_place(path):
-                write_atomically(path, data, 0o644)
+                _put(path, data)
                 return path
         except (OSError, ValueError) as error:
             say("status: %s: %s" % (shown(path), error))

@@ -14,13 +14,21 @@ _LARGEST_HEADER = 100_000_000
 
 # (pattern, reason); whatever the kind thinks of them, they never ship (design 5.2). A component makes everything below it debris.
 # Writers: Triton `tmp.pid_<pid>_<uuid>` (runtime/cache.py), torch `.<pid>.<tid>.tmp` (write_atomic), CPython `<name>.pyc.<number>`, filelock.
-_COMPONENTS = (("tmp.pid_*", "temporary file"), ("*.tmp.pid_*", "temporary file"), ("precompiled_headers", "precompiled header"))
+_COMPONENTS = (
+    ("tmp.pid_*", "temporary file"),
+    ("*.tmp.*", "temporary file"),
+    ("*.tmp-*", "temporary file"),
+    (".tmp*", "temporary file"),
+    ("precompiled_headers", "precompiled header"),
+)
 _NAMES = (
     ("*.lock", "lock"),
+    ("*.lock.[0-9]*", "lock"),
     ("lock", "lock"),
     ("*.tmp", "temporary file"),
     ("*.pyc.[0-9]*", "temporary file"),
-    (".nfs*", "temporary file"),
+    *((pattern, "temporary file") for pattern in (".nfs*", ".fuse_hidden*", "*.part", "*.partial", "*.incomplete", "*.swp", "*~")),
+    ("core.[0-9]*", "core dump"),
     ("*.gch", "precompiled header"),
     ("*.pch", "precompiled header"),
     ("gpu_p2p_access_cache_for_*.json", "P2P probe"),

@@ -98,12 +98,12 @@ class Packer:
 def ancestors(root: str) -> tuple[str, ...]:
     """The root and the directories above it, without leading slash: `/opt/baker` gives ("opt", "opt/baker"). Raises UsageError for a bad root."""
     parts = root.split("/")[1:]
-    if not root.startswith("/") or any(part in ("", ".", "..") for part in parts) or ":" in root or not root.isprintable():
+    if not root.startswith("/") or any(part in ("", ".", "..") or part.startswith(".wh.") for part in parts) or ":" in root or not root.isprintable():
         raise UsageError(
             f"not usable as root: {root!r}",
             code="bad-root",
             found=root,
-            expected="an absolute, normalised path below / of printable characters without ':' (it stands on PATH)",
+            expected="an absolute, normalised path below / of printable characters without ':' (it stands on PATH) and '.wh.' (a mark of deletion)",
             remedy="pass --root /opt/baker or a path like it",
         )
     return tuple("/".join(parts[: n + 1]) for n in range(len(parts)))

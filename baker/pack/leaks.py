@@ -30,6 +30,8 @@ _FORMS: tuple[tuple[bytes, re.Pattern[bytes], str], ...] = tuple(
         (b"PRIVATE KEY-----", rb"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY-----", "private key"),
     )
 )
+# `scheme://user:password@host`; in documents only, for generated code quotes such addresses in its comments.
+_URL_PASSWORD = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s/:@\"']{0,256}:[^\s/@\"'$]{1,256}@")
 # Longer than any form or literal that is looked for; windows overlap by this much so that nothing hides across their seam.
 _OVERLAP = 4096
 _SHORTEST = 8  # literal values below this many bytes would match everywhere
@@ -44,6 +46,8 @@ _NAMES = {
     ".npmrc": "package index credentials",
     ".dockercfg": "registry credentials",
     "application_default_credentials.json": "cloud credentials",
+    "kaggle.json": "service credentials",
+    ".env": "variables of an environment",
     "id_rsa": "private key",
     "id_ecdsa": "private key",
     "id_ed25519": "private key",
@@ -51,6 +55,10 @@ _NAMES = {
 _TAILS = {
     ".docker/config.json": "registry credentials",
     ".aws/credentials": "cloud credentials",
+    "gcloud/credentials.db": "cloud credentials",
+    "gcloud/access_tokens.db": "cloud credentials",
+    ".git/config": "git configuration, which may hold credentials",
+    "gh/hosts.yml": "git credentials",
     ".kube/config": "cluster credentials",
     "containers/auth.json": "registry credentials",
 }
@@ -119,6 +127,8 @@ def check_documents(documents: Iterable[tuple[str, bytes]], literals: Mapping[st
     for name, data in documents:
         scan = Scan(literals)
         scan.feed(data, last=True)
+        if _URL_PASSWORD.search(data):
+            scan.found.add("a password in an address")
         if scan.found:
             what = ", ".join(sorted(scan.found))
             raise ArtifactError(

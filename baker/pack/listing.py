@@ -65,6 +65,7 @@ def follow(root: Path, path: str) -> str:
         raise Refused(path, "link-out", f"link out of the tree, to {shown(real)}")
     mode = os.lstat(real).st_mode
     if not stat.S_ISREG(mode):
-        what = "directory" if stat.S_ISDIR(mode) else special(mode)
-        raise Refused(path, "link-refused", f"link to a {what}: only links to regular files can ship")
+        if stat.S_ISDIR(mode):
+            raise Refused(path, "link-refused", "link to a directory: only links to regular files can ship")
+        raise Refused(path, "not-a-file", f"link to a {special(mode)}")
     return real[len(inside) :]

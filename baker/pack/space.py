@@ -15,10 +15,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def free(path: Path) -> int:
     """Bytes that this user may still write on the file system of `path` (its nearest existing parent)."""
+    stat = os.statvfs(_existing(path))
+    return stat.f_bavail * stat.f_frsize
+
+
+def _existing(path: Path) -> Path:
     while not os.path.exists(path) and path != path.parent:  # noqa: PTH110 - Path.exists raises for a name that is too long
         path = path.parent
-    stat = os.statvfs(path)
-    return stat.f_bavail * stat.f_frsize
+    return path
 
 
 @contextmanager
@@ -28,11 +32,12 @@ def room(path: Path, needed: int, what: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            left = free(path)
+            left, inodes = free(path), os.statvfs(_existing(path))
+            without = ", but no file can be added (no free inode)" if inodes.f_files and not inodes.f_favail else ""
             raise MachineError(
-                f"no space left while writing {what}: up to {needed} bytes needed, {left} bytes free at {path}",
+                f"no space left while writing {what}: up to {needed} bytes needed, {left} bytes free{without} at {path}",
                 code="no-space",
-                found=f"{left} bytes free",
+                found=f"{left} bytes free{without}",
                 expected=f"up to {needed} bytes",
                 remedy=f"free space at {path} or choose another directory, then run the same command again: warmed caches are kept",
                 needed=needed,

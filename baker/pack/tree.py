@@ -154,21 +154,29 @@ class _Surveyor:
 
     def place_file(self, path: str, info: os.stat_result) -> None:
         if not (stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode)):
-            what = special(info.st_mode)
-            self.dropped.append(Dropped(path, what))
-            self.remark("not-a-file", path, f"{what} left out; a layer cannot hold it", found=what, expected="a regular file")
-            return
+            return self.leave_out(path, special(info.st_mode))
         decision = self.kind.keep(path, info.st_size)
         if path in self.exclude or decision.verdict == "drop":
             self.dropped.append(Dropped(path, "excluded on request" if path in self.exclude else decision.reason or "not part of the cache"))
-            return
+            return None
         if decision.verdict == "refuse":
             raise Refused(path, "file-refused", decision.reason)
         if secret := leaks.by_name(path):
             raise Refused(path, "secret-found", secret)
         if stat.S_ISLNK(info.st_mode):
-            self.remark("link-resolved", path, "link inside the tree; ships as the file that it points at", found=shown(follow(self.root, path)))
-        self.candidates.append(path)
+            try:
+                end = follow(self.root, path)
+            except Refused as refusal:
+                if refusal.code != "not-a-file":
+                    raise
+                return self.leave_out(path, refusal.why)
+            self.remark("link-resolved", path, "link inside the tree; ships as the file that it points at", found=shown(end))
+        return self.candidates.append(path)
+
+    def leave_out(self, path: str, what: str) -> None:
+        """Drop a socket, pipe or device, or a link to one, with one remark (case O-28)."""
+        self.dropped.append(Dropped(path, what))
+        self.remark("not-a-file", path, f"{what} left out; a layer cannot hold it", found=what, expected="a regular file")
 
     def read(self, path: str) -> FileEntry:
         """Hash and scan one candidate; retried while it changes."""

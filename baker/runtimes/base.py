@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from baker.inside.finding import Finding
 from baker.inside.job import Request, Stage, Watch
 from baker.spec import Interpreter, Model, Plan, Profile, Strategy, Target, Transient
 
@@ -31,8 +32,8 @@ class Runtime(Protocol):
         """The runtime's version from the server's distributions. Raises MachineError when it is not installed there."""
         ...
 
-    def transport(self) -> Mapping[str, int]:
-        """Arguments that say where the server listens, and how many values each takes: not in plan.id."""
+    def transport(self) -> Mapping[str, int | None]:
+        """Arguments that say where the server listens, and how many values each takes (None: all up to the next flag): not in plan.id."""
         ...
 
     def serve(self, model: Model, target: Target, extra: Sequence[str]) -> tuple[str, ...]:
@@ -67,8 +68,12 @@ class Runtime(Protocol):
         """Files outside the caches that a start leaves behind."""
         ...
 
-    def neutral(self, version: str, target: Target) -> Mapping[str, Any]:
-        """What may differ at start without touching any key: see baker.inside.arguments for the document."""
+    def neutral(self, version: str, target: Target, strategy: str) -> Mapping[str, Any]:
+        """What may differ at start without touching a key of that strategy's caches: see baker.inside.arguments for the document."""
+        ...
+
+    def problems(self, serve: Sequence[str], kind: str, paths: Sequence[str]) -> Sequence[Finding]:
+        """What the kept files of a cache kind lack for these serve arguments; hard ones fail the bake."""
         ...
 
     def shim(self, interpreter: Interpreter, root: str) -> Mapping[str, bytes]:

@@ -7,13 +7,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from baker.caches.vllm import missing_ranks
 from baker.errors import MachineError, UsageError
+from baker.inside.arguments import parse
+from baker.inside.finding import Finding
 from baker.inside.job import Request, Stage, Watch
 from baker.runtimes import vllm_data as data
 from baker.runtimes.base import Script
 from baker.runtimes.prompts import Prompts
 from baker.spec import Interpreter, Model, Plan, Profile, Strategy, Target, Transient
 
+LARGEST = 5_000_000  # prompt tokens a round; beyond it the job itself takes gigabytes, the default profile has 30 thousand
 REFERENCE_PROMPTS = 8  # design 5.6: at least 8 prompts
 REFERENCE_INPUT = 48
 REFERENCE_OUTPUT = 32  # at least 24 tokens each
@@ -61,7 +65,7 @@ class Vllm:
             remedy="pass --python with the interpreter of the environment that serves, or install vllm there",
         )
 
-    def transport(self) -> Mapping[str, int]:
+    def transport(self) -> Mapping[str, int | None]:
         """Arguments outside of plan.id."""
         return data.TRANSPORT
 
@@ -108,16 +112,27 @@ class Vllm:
     def script(self, plan: Plan, profile: Profile) -> Script:
         """The matrix over token-id prompts; entries beyond `max_model_len` or `max_num_seqs` are left out and named."""
         config = model_config(plan.model)
-        limit = human_int(flag(plan.serve, "--max-model-len") or "") or config.get("max_position_embeddings")
+        positions = config.get("max_position_embeddings")
+        positions = positions if type(positions) is int and positions > 0 else None  # what else may stand there, the server judges
+        limit = human_int(flag(plan.serve, "--max-model-len") or "") or positions
         served = flag(plan.serve, "--served-model-name") or plan.model.served
         prompts = Prompts(int(config.get("vocab_size", 0)), special_tokens(config))
-        stages, uncovered = [], []
+        stages, uncovered, tokens = [], [], 0
         reference = [self._request(served, prompts.next(REFERENCE_INPUT), REFERENCE_OUTPUT) for _ in range(REFERENCE_PROMPTS)]
         ready = self._request(served, prompts.next(4), 1)
         for entry in sorted(profile.entries, key=lambda e: e.batch > 1):
             if limit and entry.input + entry.output > limit:
                 uncovered.append(f"{entry.name}: {entry.input} + {entry.output} tokens > max_model_len {limit}")
                 continue
+            tokens += entry.batch * entry.requests * entry.input
+            if tokens > LARGEST:
+                raise UsageError(
+                    f"profile {profile.name}: more than {LARGEST} prompt tokens a round",
+                    code="profile-too-large",
+                    found=f"{tokens} up to stage {entry.name}",
+                    expected=f"<= {LARGEST}",
+                    remedy="lower requests, batch or input: one request of each shape is enough to compile it",
+                )
             groups = [[self._request(served, prompts.next(entry.input), entry.output) for _ in range(entry.batch)] for _ in range(entry.requests)]
             stages.append(Stage(entry.name, groups))
         if limit and limit < REFERENCE_INPUT + REFERENCE_OUTPUT:
@@ -151,9 +166,20 @@ class Vllm:
         """What every start leaves in HOME and the temporary directory."""
         return data.TRANSIENT
 
-    def neutral(self, version: str, target: Target) -> Mapping[str, Any]:
+    def neutral(self, version: str, target: Target, strategy: str) -> Mapping[str, Any]:
         """Arguments and variables that touch no key."""
-        return data.neutral(version, target)
+        return data.neutral(version, target, strategy)
+
+    def problems(self, serve: Sequence[str], kind: str, paths: Sequence[str]) -> Sequence[Finding]:
+        """Every rank of one node's world (tensor times pipeline parallel) has its own directory in vLLM's tree (case O-07)."""
+        flags = parse(serve, data.TRANSPORT)
+        if kind != "vllm" or "--nnodes" in flags:
+            return []
+        world = 1
+        for names in (("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp")):
+            given = next((flags[name][-1] for name in names if name in flags), "1")
+            world *= int(given) if given.isdecimal() else 1
+        return missing_ranks(paths, world)
 
     def shim(self, interpreter: Interpreter, root: str) -> Mapping[str, bytes]:
         """`bin/vllm`: `vllm serve …` of a pod passes through start; other sub-commands go to the real program."""
@@ -171,7 +197,8 @@ class Vllm:
 def model_config(model: Model) -> dict[str, Any]:
     """`config.json` of the model, text part of multimodal ones merged. Raises UsageError when a needed number is missing."""
     document = json.loads((model.path / "config.json").read_text(encoding="utf-8"))
-    merged: dict[str, Any] = {**document, **(document.get("text_config") or {})}
+    text = document.get("text_config")
+    merged: dict[str, Any] = {**document, **(text if isinstance(text, dict) else {})}
     vocabulary = merged.get("vocab_size")
     if not isinstance(vocabulary, int) or vocabulary < 64:
         raise UsageError(

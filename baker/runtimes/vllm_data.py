@@ -14,12 +14,13 @@ from baker.spec import Strategy, Target, Transient
 
 KNOWN = ("0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
 
-# Arguments that only say where the server listens or how it logs in to things; value = words that follow. vllm/entrypoints/openai/cli_args.py, 0.32.
-TRANSPORT = {
+# Arguments that only say where the server listens or how it logs in to things; value = words that follow, None: all up to the next
+# flag. vllm/entrypoints/openai/cli_args.py, 0.32.
+TRANSPORT: dict[str, int | None] = {
     "--host": 1,
     "--port": 1,
     "--uds": 1,
-    "--api-key": 1,
+    "--api-key": None,  # one key or several
     "--root-path": 1,
     "--ssl-keyfile": 1,
     "--ssl-certfile": 1,
@@ -27,7 +28,7 @@ TRANSPORT = {
     "--ssl-cert-reqs": 1,
     "--ssl-ciphers": 1,
     "--enable-ssl-refresh": 0,
-    "--hf-token": 1,
+    "--hf-token": None,  # a switch or a value
 }
 
 # Not in vLLM's compile key and without influence on generated code: the opt-out lists of config/*.py, read in 0.33.
@@ -67,8 +68,9 @@ _NEUTRAL_ARGUMENTS = [
     "--jit-monitor-verbose",
     "--shutdown-timeout",
 ]
-# On CPU the plain Inductor cache is keyed by the graph: these two were changed and still hit fully (measured, 0.32).
-_NEUTRAL_ON_CPU = ["--max-num-seqs", "--max-num-batched-tokens"]
+# The plain Inductor cache is keyed by the graph: these two were changed and still hit fully (measured, CPU, 0.32). In the AOT
+# artifact's key they count.
+_NEUTRAL_FOR_GRAPHS = ["--max-num-seqs", "--max-num-batched-tokens"]
 
 # Names (without VLLM_) on the ignore list of `compile_factors` in vllm/envs.py, read in 0.32; left out: those that change code or the driver.
 _NEUTRAL_VARIABLES = [
@@ -154,10 +156,10 @@ TRANSIENT = (
 )
 
 
-def neutral(version: str, target: Target) -> dict[str, Any]:
+def neutral(version: str, target: Target, strategy: str) -> dict[str, Any]:
     """The manifest's `neutral` document. An unknown version has no neutral argument but transport."""
     known = series(version) in KNOWN
-    arguments = [*_NEUTRAL_ARGUMENTS, *([] if target.is_gpu else _NEUTRAL_ON_CPU)] if known else []
+    arguments = [*_NEUTRAL_ARGUMENTS, *(_NEUTRAL_FOR_GRAPHS if strategy == "inductor" else [])] if known else []
     return {
         "transport": TRANSPORT,
         "arguments": arguments,

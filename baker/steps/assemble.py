@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
     """Survey the tree, write manifest and layers, build the candidate. Raises ArtifactError for what must not ship or is not whole."""
     plan = bed.plan
     secrets = {**leaks.from_environment(os.environ), **secrets}
-    surveys, partial = _surveys(warmed, secrets, request.allow_partial)
+    surveys, partial = _surveys(bed, warmed, secrets, request.allow_partial)
     facts = warmed.facts
     base = engine.resolve(plan.base)
     kinds = sorted(surveys, key=lambda name: (by_name(name).stability, name))
@@ -88,7 +88,7 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
     return Candidate(built, recipe, parse(manifest_bytes), record, env, layer_paths(built), tuple(remarks), left_out(record))
 
 
-def _surveys(warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) -> tuple[dict[str, Survey], dict[str, list[str]]]:
+def _surveys(bed: Bed, warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) -> tuple[dict[str, Survey], dict[str, list[str]]]:
     """Kinds with files, and the files left out on request. A kind that the strategy must fill and that is empty is an error; others are left out."""
     found: dict[str, Survey] = {}
     partial: dict[str, list[str]] = {}
@@ -98,6 +98,8 @@ def _surveys(warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) ->
         if hard and allow_partial:
             partial[name] = sorted(f.path for f in result.files if any(finding.message.startswith(f"{f.path} is ") for finding in hard))
             result = survey(warmed.tree / name, by_name(name), secrets=secrets, exclude=partial[name])
+        lacking = [f for f in bed.runtime.problems(bed.plan.serve, name, [file.path for file in result.files]) if f not in result.findings]
+        result = replace(result, findings=(*result.findings, *lacking))
         result.require_sound()  # with --allow-partial: what leaving single files out did not mend
         if result.files:
             found[name] = result
@@ -140,7 +142,7 @@ def manifest_document(
             "dist_info": list(plan.interpreter.dist_info),
             "reference": warmed.tokens,
         },
-        "neutral": dict(bed.runtime.neutral(version, plan.target)),
+        "neutral": dict(bed.runtime.neutral(version, plan.target, strategy.name)),
         "coverage": {
             "stages": [
                 {"name": s.name, "groups": [[[r.prompt_tokens, r.output_tokens] for r in group] for group in s.groups]} for s in bed.script.stages

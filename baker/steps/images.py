@@ -41,6 +41,16 @@ _SHAPES: Mapping[str, Any] = {
         "findings": [dict],
     },
 }
+_BAKED: Mapping[str, Any] = {
+    "plan": {"id": str, "uncovered": [str]},
+    "sets!": [
+        {
+            "strategy": {"name": str, "fail_hard": shape.TEXTS, "load_lines": [str]},
+            "serve": {"reference": [[int]]},
+            "coverage": {"stages": [{"name!": str, "groups!": [[[int]]]}], "rounds": [dict], "uncovered": [str]},
+        }
+    ],
+}
 DIGEST_VARIABLE = "BAKER_MANIFEST_DIGEST"
 
 
@@ -85,6 +95,7 @@ def open_image(engine: Engine, image: Image) -> Opened:
         raise ArtifactError(
             f"{image.reference}: {error}", code="manifest-damaged", found=str(error), expected="a manifest", remedy="build it again"
         ) from None
+    shape.require(manifest.raw, _BAKED, f"{image.reference}: manifest.json")
     proven = tuple(document for document in _documents(engine, image, proofs.ARTIFACT_TYPE) if document["image"] == image.digest)
     return Opened(image, manifest, _latest(engine, image, RECORD_TYPE), proven, env, layer_paths(image))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from baker.spec import Interpreter
 from baker.steps.changes import Changes, compare, merge
 
 REFERENCE = "reference"
+# CUDA's, torch's and the kernel's words for it.
+_OUT_OF_MEMORY = re.compile(r"out ?of ?memory|\boom\b|oom-?kill|(?:can't|cannot|could not|failed to|unable to) allocate\b.*memory", re.IGNORECASE)
 
 _REMEDY = {
     "died": "read the log; the first error is the cause, later ones follow from it",
@@ -32,9 +35,8 @@ def require_ok(result: JobResult, *, name: str, log: str, driver: str = "warm-up
         return
     stage = result.stage if result.stage != "start" else ""
     where = f"in stage {stage}" if stage else "before it was ready"
-    out_of_memory = "out of memory" in result.error.lower() or "oom" in result.error.lower()
     remedy = _REMEDY.get(result.status, "read the log")
-    if out_of_memory:
+    if _OUT_OF_MEMORY.search(result.error):
         remedy = "lower --max-num-seqs, --max-model-len or --gpu-memory-utilization" + (f", or leave {stage} out of the profile" if stage else "")
     raise WarmupError(
         f"{driver} {name}: the server {_verb(result)} {where}",

@@ -116,10 +116,12 @@ def _until_fixpoint(bed: Bed, strategy: Strategy, say: Callable[[str], None], ki
             return _stash(bed, strategy, state, home)
         partial.save(home, state)
     last = state.records[-1]["files"]
+    paths = last["new"] + last["changed"] + last["gone"]
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return Fallen(
         strategy.name,
-        f"no fixpoint after {MAX_ROUNDS} rounds: each start still adds or changes files",
-        {"files": [r["files"] for r in state.records[1:]], "last": (last["new"] + last["changed"])[:20]},
+        f"no fixpoint after {MAX_ROUNDS} rounds: each start still adds or changes files, the last one {', '.join(paths[:3])}{more}",
+        {"files": [r["files"] for r in state.records[1:]], "last": paths[:20]},
     )
 
 

@@ -102,7 +102,7 @@ def test_a_missing_rank_is_named(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_bytes(b"x")
     (finding,) = by_name("vllm").problems(tmp_path, paths)
-    assert "[1, 2]" in finding.message
+    assert "ranks 1, 2" in finding.message
 
 
 def test_key_factor_names_are_read_and_values_are_not(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def test_contract(runtime: Runtime, model: Model) -> None:
 
 def test_an_unknown_version_has_no_verdict_lines_and_no_neutral_argument(runtime: Runtime) -> None:
     assert all(w.kind == "phase" for w in runtime.watch("9.9.0"))
-    assert runtime.neutral("9.9.0", Target("cpu"))["arguments"] == []
-    assert runtime.neutral("9.9.0", Target("cpu"))["variables"] == []
+    assert runtime.neutral("9.9.0", Target("cpu"), "inductor")["arguments"] == []
+    assert runtime.neutral("9.9.0", Target("cpu"), "inductor")["variables"] == []
 
 
 def test_missing_runtime_is_told(runtime: Runtime) -> None:
