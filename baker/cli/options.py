@@ -109,7 +109,7 @@ _OPTIONS = (
     click.option("--no-prove", "prove", is_flag=True, flag_value=False, default=True, help="Leave the image unproven; it is labelled so."),
     click.option("--try-all", is_flag=True, help="Bake with every strategy and keep the fastest that proves."),
     click.option("--force", is_flag=True, help="Build even if this very image exists."),
-    click.option("--allow-partial", is_flag=True, help="Keep an image with failed stages or empty kinds (exit 5)."),
+    click.option("--allow-partial", is_flag=True, help="Leave damaged cache files out instead of failing (exit 5)."),
 )
 
 

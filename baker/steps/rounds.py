@@ -38,6 +38,8 @@ def require_ok(result: JobResult, *, name: str, log: str, driver: str = "warm-up
     remedy = _REMEDY.get(result.status, "read the log")
     if _OUT_OF_MEMORY.search(result.error):
         remedy = "lower --max-num-seqs, --max-model-len or --gpu-memory-utilization" + (f", or leave {stage} out of the profile" if stage else "")
+    elif "for option 'gpu-name'" in result.error:
+        remedy = "the assembler (ptxas) does not know this architecture: use a newer triton, or set TRITON_PTXAS_PATH in the profile's env"
     raise WarmupError(
         f"{driver} {name}: the server {_verb(result)} {where}",
         code=f"server-{result.status}",
@@ -54,7 +56,7 @@ def _verb(result: JobResult) -> str:
         "died": f"died (exit {result.exit_code})",
         "not-ready": "did not get ready",
         "failed": "failed a request",
-        "unauthorized": "answered 401",
+        "unauthorized": "refused the request for want of a key (401 or 403)",
         "deadline": "ran past the deadline",
     }.get(result.status, result.status)
 
