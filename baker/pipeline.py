@@ -57,6 +57,8 @@ def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
     destination = request.output or f"oci:./{plan.set_name}-{plan.id[:12]}"
     places.require(ports.engine, plan, work.directory, destination)
     say(f"plan {plan.id[:12]}, set {plan.set_name}, work directory {work.directory}")
+    if left := [word.partition("=")[0] for word in plan.transport if word.startswith("-")]:
+        say(f"not part of the image: {' '.join(left)} (where the server listens is up to each start)")
     for entry in plan.uncovered:
         say(f"uncovered: {entry}")
     existing = None if request.force else images.existing(ports.engine, destination, plan)

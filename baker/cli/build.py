@@ -79,7 +79,8 @@ def show(console: Console, built: Built) -> int:
     if proof:
         table = [(row.what, row.cold, row.warm, None if row.ratio is None else round(row.ratio, 3), row.unit) for row in rows(proof.document)]
         console.table(
-            ("cold against warm", f"cold (n={proof.document['cold']['n']})", f"warm (median, n={proof.document['warm']['n']})", "ratio", ""), table
+            ("cold against warm", f"cold, at bake (n={proof.document['cold']['n']})", f"warm (median, n={proof.document['warm']['n']})", "ratio", ""),
+            table,
         )
         console.text([STAYS_COLD])
     return 5 if built.partial else 0

@@ -43,6 +43,7 @@ def command(console: Console, reference: str, files: bool) -> int:
         "cmd": (image.config.get("config") or {}).get("Cmd"),
         "uncovered": opened.manifest.plan.get("uncovered", []),
         "findings": [finding.document() for finding in problems],
+        "fallen": list(opened.record.get("fallen", ())),
         "proof": proof,
     }
     lines = [
@@ -62,6 +63,9 @@ def command(console: Console, reference: str, files: bool) -> int:
         lines += [f"  stage   {stage['name']}: {_lengths(stage['groups'])}" for stage in entry["coverage"].get("stages", [])]
         lines += [f"    {file['sha256']}  {file['size']:>10}  {file['path']}" for kind in entry["kinds"] for file in kind.get("files", [])]
     lines += [f"uncovered {entry}" for entry in document["uncovered"]]
+    for fallen in opened.record.get("fallen", ()):
+        lines.append(f"fell      strategy {fallen['strategy']}: {fallen['reason']}")
+    lines += [f"finding   {finding['severity']} {finding['code']}: {finding['message']}" for finding in (proof or {}).get("findings", ())]
     if problems:
         raise ArtifactError(
             f"{reference}: {problems[0].message}",

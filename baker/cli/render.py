@@ -103,7 +103,8 @@ def lines(error: BakerError) -> list[str]:
         if value:
             text.append(f"  {label + ':':<10}{value}")
     for problem in error.details.get("problems", [])[1:]:
-        text.append(f"  also:     {problem['where']}: {problem['message']}")
+        values = "".join(f", {name} {problem[name]}" for name in ("found", "expected") if problem.get(name))
+        text.append(f"  also:     {problem['where']}: {problem['message']}{values}")
     return text
 
 

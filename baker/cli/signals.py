@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from baker.errors import Interrupted
@@ -25,6 +26,8 @@ def handled() -> Iterator[None]:
         if first and now - first[0] < PATIENCE_S:
             return
         first[:] = [now]
+        with suppress(OSError):  # stderr may be closed, and the signal must not get lost over it
+            os.write(2, f"baker: {signal.Signals(signum).name}: ending what was started, this may take some seconds\n".encode())
         raise Interrupted(signum, f"ended by {signal.Signals(signum).name}")
 
     hung_up_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN

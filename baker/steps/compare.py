@@ -9,8 +9,8 @@ from typing import Any
 # What stays cold whatever is cached, said beside the numbers (design 2, promise 7).
 STAYS_COLD = "image pull, weights, imports and CUDA graph capture stay cold"
 _PHASES = {
-    "ready": "spawn to first completion",
     "engine-init": "engine init (the runtime's own line)",
+    "ready": "spawn to first completion",
     "torch-compile": "torch.compile",
     "dynamo": "Dynamo trace",
     "model-load": "model load",
@@ -42,7 +42,8 @@ def rows(proof: Mapping[str, Any]) -> list[Row]:
     cold, warm, starts = proof["cold"], proof["warm"], proof["starts"]
     found = [Row(title, cold["phases_s"].get(name), warm["phases_s"].get(name)) for name, title in _PHASES.items() if name in cold["phases_s"]]
     bare = [start for start in starts if start["name"].startswith("bare") and "stages" in start]
-    for stage, times in cold["stages"].items():
+    for stage in cold.get("order", cold["stages"]):
+        times = cold["stages"][stage]
         first = sorted(start["stages"][stage]["first_ttft_s"] for start in bare if stage in start["stages"])
         found.append(Row(f"first TTFT, {stage}", times["first_ttft_s"], first[len(first) // 2] if first else None))
     new = [len(s["files"]["new"]) + len(s["files"]["changed"]) for s in starts if "files" in s]

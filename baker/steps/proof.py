@@ -193,6 +193,7 @@ def _document(bed: Bed, digest: str, cache_set: CacheSet, got: _Collected, cold:
             "n": 1,
             "phases_s": cold_phases,
             "stages": first.get("stages", {}),
+            "order": [stage.name for stage in bed.script.stages if stage.name in first.get("stages", {})],
             "files": len(first.get("files", {}).get("new", ())),
             "events": first.get("event_count", 0),
         },

@@ -30,7 +30,9 @@ def test_the_server_has_the_same_process_and_default_signals(image: images.Image
     command = [sys.executable, "-I", "-S", str(image.root / "start"), "--", "/bin/sh", "-c", "echo $$; exec grep -E 'Sig(Ign|Blk)' /proc/self/status"]
     with subprocess.Popen(command, env=environment(image), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         words = process.communicate(timeout=30)[0].split()
-    assert words == [str(process.pid), "SigBlk:", "0" * 16, "SigIgn:", "0" * 16]
+    assert words[:3] == [str(process.pid), "SigBlk:", "0" * 16]
+    # Signals 32 and 33 are the C library's own; GNU make hands them on ignored.
+    assert int(words[4], 16) & ~(1 << 31 | 1 << 32) == 0
 
 
 def test_policy_off_starts_at_once_and_looks_at_nothing(image: images.Image) -> None:
