@@ -17,7 +17,7 @@ from typing import Any
 
 from baker.errors import MachineError
 from baker.executors.child import run_driver
-from baker.executors.lock import LOCK, Claim, claim
+from baker.executors.lock import LOCK, PREFIX, Claim, claim
 from baker.executors.trees import move, size
 from baker.inside.job import Job, JobResult
 from baker.pack.space import room
@@ -41,8 +41,9 @@ class LocalPlace:
         self._held = held
         self._keep = False  # live holds the only copy of what was warmed
         self._work = work
-        self._fresh = Path(tempfile.mkdtemp(prefix="baker-"))
+        self._fresh = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._fresh.chmod(0o711)
+        held.temporary(self._fresh)
         self._links: list[Path] = []
         self._tools = work / "tools.zip"
         data = tools_zip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from baker.errors import MachineError
+from baker.pack.unpack import remove
 
 LOCK = ".baker.lock"
+PREFIX = "baker-"  # of temporary directories
 # A killed build's driver ends its server within its grace periods (10 s each for INT, TERM, KILL); then the root is free.
 LEFTOVER_S = 40.0
 
@@ -38,6 +41,11 @@ class Claim:
     def driver(self, pid: int) -> None:
         """Note the driver of the start that is running; 0 when it has ended."""
         self._note["driver"] = [pid, started(pid)] if pid else None
+        self._write()
+
+    def temporary(self, directory: Path) -> None:
+        """Note the directory of HOMEs and TMPDIRs, so that the next claim removes it if this process is killed."""
+        self._note["temporary"] = str(directory)
         self._write()
 
     def release(self) -> None:
@@ -82,6 +90,7 @@ def claim(root: Path, what: str = "root") -> Iterator[Claim]:
                 remedy=f"wait for it, end it, or pass another --{what}",
             ) from None
         _await_leftover(note, root)
+        _remove_leftover(note)
         yield Claim(file)
 
 
@@ -111,3 +120,14 @@ def _await_leftover(note: dict[str, Any], root: Path) -> None:
                 remedy=f"look at it and end it: kill {pid}",
             )
         time.sleep(0.2)
+
+
+def _remove_leftover(note: dict[str, Any]) -> None:
+    """Remove a killed build's temporary directory: only one of our own, by name, kind and owner."""
+    path = Path(str(note.get("temporary") or "/"))
+    try:
+        info = path.lstat()
+    except (OSError, ValueError):
+        return
+    if path.name.startswith(PREFIX) and stat.S_ISDIR(info.st_mode) and info.st_uid == os.geteuid():
+        remove(path)

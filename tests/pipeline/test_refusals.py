@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 import time
 import venv
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from baker.engines.oci import Oci
+from baker.executors.lock import LOCK, claim
 from baker.pack import oci
 from baker.pack.layout import Layout
 from baker.steps.images import open_image
@@ -166,3 +168,17 @@ def test_a_base_keeps_its_layers_and_config(site: Sites, tmp_path: Path) -> None
     missing = place.build("--json", "--base", f"oci:{tmp_path / 'nowhere'}")
     assert missing.code in (2, 5), missing.text
     assert "nowhere" in missing.text
+
+
+def test_a_killed_build_s_temporary_directory_goes_with_the_next_claim(tmp_path: Path) -> None:
+    ours, foreign = tmp_path / "baker-abc", tmp_path / "other"
+    for directory in (ours, foreign):
+        (directory / "home-1").mkdir(parents=True)
+    for directory in (ours, foreign):
+        root = tmp_path / f"root-{directory.name}"
+        root.mkdir()
+        (root / LOCK).write_text(json.dumps({"pid": 1, "temporary": str(directory)}))
+        with claim(root):
+            pass
+    assert not ours.exists()
+    assert foreign.exists()
