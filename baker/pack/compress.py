@@ -37,14 +37,14 @@ class Compression:
 
     name: str
     media_type: str
-    library: str
+    codec: str
     version: str
     level: int
     encoder: Callable[[], Encoder]
 
     def document(self) -> dict[str, Any]:
         """What decides the compressed bytes, for the manifest (case O-31)."""
-        return {"format": self.name, "library": self.library, "version": self.version, "level": self.level}
+        return {"format": self.name, "library": self.codec, "version": self.version, "level": self.level}
 
 
 def _gzip() -> Encoder:
