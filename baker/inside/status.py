@@ -160,11 +160,12 @@ def write_status(outcome: Outcome, env: Mapping[str, str]) -> str:
 
 
 def terminate(lines: List[str], env: Mapping[str, str]) -> None:
-    """Leave the reason where Kubernetes shows it: BAKER_TERMINATION_LOG, else /dev/termination-log, at most 4096 bytes."""
-    path = env.get("BAKER_TERMINATION_LOG") or TERMINATION_LOG
+    """Leave the reason where Kubernetes shows it: BAKER_TERMINATION_LOG, else /dev/termination-log where it is, at most 4096 bytes."""
+    wanted = env.get("BAKER_TERMINATION_LOG", "")
+    path, create = wanted or TERMINATION_LOG, os.O_CREAT if wanted else 0
     data = "\n".join(lines).encode("utf-8", "backslashreplace")[:TERMINATION_BYTES]
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | create | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     except (OSError, ValueError):
         return  # not Kubernetes, or not permitted: the same lines stand on stderr
     try:
