@@ -42,6 +42,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
     base = engine.resolve(_base(request))
     interpreter = inspect_interpreter(_python(request.python), executor)
     version = runtime.version(interpreter)
+    runtime.require(interpreter, target)
     model = hub.resolve(request.model, request.served_model or None, request.weights)
     extra, transport = split_transport((*profile.serve, *request.serve), runtime.transport())
     serve = runtime.serve(model, target, extra)

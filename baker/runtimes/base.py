@@ -32,6 +32,10 @@ class Runtime(Protocol):
         """The runtime's version from the server's distributions. Raises MachineError when it is not installed there."""
         ...
 
+    def require(self, interpreter: Interpreter, target: Target) -> None:
+        """Raise MachineError when this installation cannot serve the target."""
+        ...
+
     def transport(self) -> Mapping[str, int | None]:
         """Arguments that say where the server listens, and how many values each takes (None: all up to the next flag): not in plan.id."""
         ...

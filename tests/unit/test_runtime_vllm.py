@@ -62,6 +62,13 @@ def test_missing_runtime_is_told(runtime: Runtime) -> None:
         runtime.version(replace(CPU, packages={"torch": "2"}))
 
 
+def test_a_cpu_build_does_not_serve_a_gpu(runtime: Runtime) -> None:
+    runtime.require(CPU, Target("cpu"))
+    runtime.require(GPU, Target("sm_90"))
+    with pytest.raises(MachineError, match="built for the CPU"):
+        runtime.require(CPU, Target("sm_90"))
+
+
 def test_script_has_exact_lengths_and_distinct_first_tokens(runtime: Runtime, model: Model) -> None:
     profile = Profile("p", "", (Entry("batch", 4, 32, 8, 2), Entry("single", 1, 16, 4, 3)))
     script = runtime.script(_plan(model), profile)
