@@ -95,7 +95,7 @@ def test_allow_partial_leaves_the_empty_file_out_and_says_so(stories: Farm) -> N
     assert not [entry.path for kind in opened.manifest.sets[0].kinds for entry in kind.files if "rank_3_0" in entry.path]
     assert any(drop["path"].endswith("rank_3_0/model") for drop in opened.record["dropped"]["vllm"])
     assert opened.proofs[-1]["verdict"] == "proven"
-    assert any(f["code"] == "partial" for f in opened.proofs[-1]["findings"])
+    assert any(f["code"] == "files-left-out" for f in opened.proofs[-1]["findings"])
     again = site.build("--json", "--no-prove")
     assert (again.code, again.document["reused"], again.document["partial"]) == (5, True, done.document["partial"]), again.text
 
