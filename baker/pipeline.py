@@ -21,7 +21,7 @@ from baker.steps.assemble import Candidate, assemble, export
 from baker.steps.jobs import Bed
 from baker.steps.proof import Proof, prove
 from baker.steps.warmup import Fallen, Warmed, warm
-from baker.steps.work import Work, state_home, write_json
+from baker.steps.work import Work, write_json
 
 Say = Callable[[str], None]
 
@@ -53,8 +53,8 @@ class Built:
 def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
     """Bake and prove. Raises BakerError; whatever fails, finished work stays in the work directory and the same command takes it up."""
     plan = planning.resolve(request, ports.runtime, ports.executor, ports.engine)
-    work = Work((request.work or state_home() / plan.id / plan.set_name).absolute())
-    destination = request.output or f"oci:./{plan.set_name}-{plan.id[:12]}"
+    work = Work(places.work_directory(plan, request.work))
+    destination = places.destination(plan, request.output)
     places.require(ports.engine, plan, work.directory, destination)
     say(f"plan {plan.id[:12]}, set {plan.set_name}, work directory {work.directory}")
     if left := [word.partition("=")[0] for word in plan.transport if word.startswith("-")]:
@@ -175,7 +175,7 @@ def prove_reference(reference: str, ports_of: Callable[[str], Ports], engine: En
             expected=plan.interpreter.version,
             remedy="prove in the base's own environment",
         )
-    directory = Work((work or state_home() / plan.id / plan.set_name).absolute())
+    directory = Work(places.work_directory(plan, work))
     with ports.executor.claim(plan.root, directory.directory, plan.interpreter.executable) as place:
         place.link_model(plan.model.path, plan.model.served)
         bed = Bed(plan, ports.runtime, ports.executor, place, directory, ports.runtime.script(plan, plan.profile))

@@ -13,6 +13,9 @@ settings.register_profile("baker", deadline=None, max_examples=int(os.environ.ge
 settings.load_profile("baker")
 
 
+pytest_plugins = ["tests.sim.fixtures"]
+
+
 @pytest.fixture(autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fresh HOME and XDG state a test; secrets and cache variables of the developer's shell do not reach it."""

@@ -13,7 +13,6 @@ from baker.request import BuildRequest
 from baker.steps import images, places
 from baker.steps.proof import BARE_STARTS
 from baker.steps.warmup import MAX_ROUNDS
-from baker.steps.work import state_home
 
 
 @baker_command("plan", cls=ServeCommand)
@@ -26,8 +25,8 @@ def command(console: Console, request: BuildRequest) -> int:
     chosen = ports(request.runtime, request.executor, request.engine)
     console.progress.step("resolving")
     plan = planning.resolve(request, chosen.runtime, chosen.executor, chosen.engine, look_for_gpu=False)
-    work = (request.work or state_home() / plan.id / plan.set_name).absolute()
-    destination = images.tagged(request.output or f"oci:./{plan.set_name}-{plan.id[:12]}", plan.set_name)
+    work = places.work_directory(plan, request.work)
+    destination = images.tagged(places.destination(plan, request.output), plan.set_name)
     places.require(chosen.engine, plan, work, destination)
     there = images.existing(chosen.engine, destination, plan) is not None
     script = chosen.runtime.script(plan, plan.profile)

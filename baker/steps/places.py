@@ -9,6 +9,17 @@ from baker.engines.base import Engine
 from baker.errors import UsageError
 from baker.spec import Plan
 from baker.steps import images, space
+from baker.steps.work import state_home
+
+
+def work_directory(plan: Plan, wanted: Path | None) -> Path:
+    """`--work`, by default `<state home>/<plan.id>/<set>`; absolute."""
+    return (wanted or state_home() / plan.id / plan.set_name).absolute()
+
+
+def destination(plan: Plan, output: str) -> str:
+    """`--output`, by default `oci:./<set>-<plan.id[:12]>`."""
+    return output or f"oci:./{plan.set_name}-{plan.id[:12]}"
 
 
 def require(engine: Engine, plan: Plan, work: Path, destination: str) -> None:

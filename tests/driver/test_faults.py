@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from baker.inside.job import Request, Stage, Watch
-from tests.sim.drive import Bench, completion, leftovers
-from tests.sim.install import make_runtime
-from tests.sim.model import make_model
+from tests.sim.drive import completion
 
 QUIET = {"record": ""}  # not recorded: a third of a second faster
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_runtime(tmp_path_factory.mktemp("runtime"))
-
-
-@pytest.fixture
-def make(python: str, tmp_path: Path) -> Iterator[Any]:
-    """A bench for a scripted model; whatever the test did, none of its processes may be left."""
-    yield lambda **script: Bench(tmp_path / "work", python, make_model(tmp_path / "model", script))
-    assert leftovers(tmp_path) == []
 
 
 def test_healthy_is_not_ready(make: Any) -> None:

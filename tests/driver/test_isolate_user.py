@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from baker.inside.job import Stage, load_result
-from tests.sim.drive import Bench, completion, leftovers
-from tests.sim.install import make_runtime
-from tests.sim.model import make_model
+from tests.sim.drive import completion
+from tests.sim.fixtures import open_bench
 
 OTHER = 12345
 SYSTEM_PYTHON = next((path for path in ("/usr/bin/python3", "/usr/local/bin/python3") if Path(path).exists()), "")
@@ -24,28 +20,10 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change u
 system_python = pytest.mark.skipif(not SYSTEM_PYTHON, reason="needs an interpreter that other users can reach")
 
 
-@pytest.fixture
-def open_directory() -> Iterator[Path]:
-    """A directory that every user can reach (pytest's own is 0700) and write."""
-    path = Path(tempfile.mkdtemp(prefix="baker-test-"))
-    path.chmod(0o755)
-    yield path
-    assert leftovers(path) == []
-    shutil.rmtree(path)
-
-
-def _bench(directory: Path, **runtime: Any) -> Bench:
-    bench = Bench(directory / "work", make_runtime(directory / "runtime", **runtime), make_model(directory / "model"))
-    bench.env(1)
-    for path in [bench.live, *bench.live.iterdir(), bench.directory / "home1", bench.directory / "tmpdir1"]:
-        path.chmod(0o777)
-    return bench
-
-
 @root_only
 @system_python
 def test_server_runs_as_the_other_user(open_directory: Path) -> None:
-    bench = _bench(open_directory, python=SYSTEM_PYTHON)
+    bench = open_bench(open_directory, python=SYSTEM_PYTHON)
     job = bench.job(1, [Stage("one", [[completion(str(bench.model), 1, 8, 2)]])], uid=OTHER)
     result = bench.run(job)
     assert (result.status, result.uid, result.remarks) == ("ok", OTHER, [])
@@ -59,7 +37,7 @@ def test_server_runs_as_the_other_user(open_directory: Path) -> None:
 @system_python
 @pytest.mark.parametrize("closed", ["live/inductor", "tmpdir1", "../model/model.safetensors", "tools.zip"])
 def test_every_needed_path_is_tried(open_directory: Path, closed: str) -> None:
-    bench = _bench(open_directory, python=SYSTEM_PYTHON)
+    bench = open_bench(open_directory, python=SYSTEM_PYTHON)
     path = (bench.directory / closed).resolve()
     path.chmod(0o700)
     result = bench.run(bench.job(1, [], uid=OTHER))
@@ -70,7 +48,7 @@ def test_every_needed_path_is_tried(open_directory: Path, closed: str) -> None:
 @root_only
 @system_python
 def test_an_interpreter_that_does_not_start_there_is_found(open_directory: Path) -> None:
-    bench = _bench(open_directory, python=SYSTEM_PYTHON)
+    bench = open_bench(open_directory, python=SYSTEM_PYTHON)
     broken = open_directory / "runtime" / "bin" / "python-broken"
     broken.write_text(f'#!/bin/sh\n[ "$(id -u)" = 0 ] && exec "{bench.python}" "$@"\necho no library for you >&2\nexit 127\n')
     broken.chmod(0o755)
@@ -84,7 +62,7 @@ def test_an_interpreter_that_does_not_start_there_is_found(open_directory: Path)
 @system_python
 def test_ordinary_user(open_directory: Path) -> None:
     """The whole driver without root: own user namespace for the network, no change of user, both said or reached."""
-    bench = _bench(open_directory, python=SYSTEM_PYTHON)
+    bench = open_bench(open_directory, python=SYSTEM_PYTHON)
     bench.directory.chmod(0o777)
     job = bench.job(1, network="none", uid=4242)
     command = [SYSTEM_PYTHON, *bench.command(job)[1:]]

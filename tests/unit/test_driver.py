@@ -7,30 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from baker.inside.job import Stage
-from tests.sim.drive import Bench, completion, leftovers, requests_of
-from tests.sim.install import make_runtime
-from tests.sim.model import make_model
+from tests.sim.drive import completion, requests_of
 
 QUIET = {"record": ""}  # not recorded: a third of a second faster
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_runtime(tmp_path_factory.mktemp("runtime"))
-
-
-@pytest.fixture
-def make(python: str, tmp_path: Path) -> Iterator[Any]:
-    """A bench for a scripted model; whatever the test did, none of its processes may be left."""
-    yield lambda **script: Bench(tmp_path / "work", python, make_model(tmp_path / "model", script))
-    assert leftovers(tmp_path) == []
 
 
 def test_cold_then_warm(make: Any) -> None:

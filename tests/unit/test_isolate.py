@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from baker.inside.job import JobResult
-from tests.sim.drive import Bench, leftovers
-from tests.sim.install import make_runtime
-from tests.sim.model import make_model
+from tests.sim.drive import Bench
+from tests.sim.fixtures import open_bench
 
 OTHER = 12345
 SYSTEM_PYTHON = next((path for path in ("/usr/bin/python3", "/usr/local/bin/python3") if Path(path).exists()), "")
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change users")
 system_python = pytest.mark.skipif(not SYSTEM_PYTHON, reason="needs an interpreter that other users can reach")
-
-
-@pytest.fixture
-def open_directory() -> Iterator[Path]:
-    """A directory that every user can reach (pytest's own is 0700) and write."""
-    path = Path(tempfile.mkdtemp(prefix="baker-test-"))
-    path.chmod(0o755)
-    yield path
-    assert leftovers(path) == []
-    shutil.rmtree(path)
-
-
-def _bench(directory: Path, **runtime: Any) -> Bench:
-    bench = Bench(directory / "work", make_runtime(directory / "runtime", **runtime), make_model(directory / "model"))
-    bench.env(1)
-    for path in [bench.live, *bench.live.iterdir(), bench.directory / "home1", bench.directory / "tmpdir1"]:
-        path.chmod(0o777)
-    return bench
 
 
 def _looks(bench: Bench, code: str, **changes: Any) -> tuple[JobResult, str]:
@@ -52,13 +30,13 @@ def _looks(bench: Bench, code: str, **changes: Any) -> tuple[JobResult, str]:
 
 
 def test_host_network_is_left_alone(tmp_path: Path) -> None:
-    result, _ = _looks(_bench(tmp_path), "pass")
+    result, _ = _looks(open_bench(tmp_path), "pass")
     assert (result.network, result.uid, result.remarks) == ("host", os.geteuid(), [])
 
 
 def test_own_network_holds_only_loopback(tmp_path: Path) -> None:
     """Where it is permitted; where not, the result says so. A listener outside is out of reach."""
-    bench = _bench(tmp_path)
+    bench = open_bench(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as outside:
         port = outside.getsockname()[1]
         code = f"import socket; print(open('/proc/net/dev').read()); print('reached', socket.socket().connect_ex(('127.0.0.1', {port})))"
@@ -73,7 +51,7 @@ def test_own_network_holds_only_loopback(tmp_path: Path) -> None:
 
 
 def test_server_and_driver_meet_inside(tmp_path: Path) -> None:
-    bench = _bench(tmp_path)
+    bench = open_bench(tmp_path)
     result = bench.run(bench.job(1, network="none", record=""))
     assert result.status == "ok"
     assert result.stages[0].requests[0].counted
@@ -83,7 +61,7 @@ def test_server_and_driver_meet_inside(tmp_path: Path) -> None:
 def test_what_the_other_user_cannot_reach_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    bench = _bench(closed)
+    bench = open_bench(closed)
     result = bench.run(bench.job(1, [], uid=OTHER, record=""))
     assert (result.status, result.uid) == ("ok", 0)
     assert len(result.remarks) == 1

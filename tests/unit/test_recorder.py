@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -13,34 +10,6 @@ from typing import Any
 import pytest
 
 from baker.inside.events import request_dump
-from baker.pack.zips import tools_zip
-from tests.sim.install import make_runtime
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_runtime(tmp_path_factory.mktemp("runtime"))
-
-
-@pytest.fixture
-def run(tmp_path: Path, python: str) -> Any:
-    """Run code under the recorder; returns (its output, lines by pid)."""
-    tools = tmp_path / "tools.zip"
-    tools.write_bytes(tools_zip())
-    directory = tmp_path / "record"
-    directory.mkdir()
-
-    def call(code: str, *flags: str, path: str = "", record: bool = True, **popen: Any) -> tuple[str, dict[int, list[dict[str, Any]]]]:
-        env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(filter(None, [str(tools), path]))}
-        if record:
-            env["BAKER_RECORD"] = str(directory)
-        done = subprocess.run([python, *flags, "-c", textwrap.dedent(code)], env=env, capture_output=True, text=True, timeout=30, **popen)
-        assert done.returncode == 0, done.stderr
-        files = {int(p.stem): [json.loads(line) for line in p.read_text().splitlines()] for p in directory.glob("*.jsonl")}
-        return done.stdout + done.stderr, files
-
-    call.directory = directory  # type: ignore[attr-defined]
-    return call
 
 
 def _kinds(lines: list[dict[str, Any]]) -> list[str]:
