@@ -79,7 +79,7 @@ def _bake(request: BuildRequest, ports: Ports, bed: Bed, destination: str, say: 
     fallen: list[Fallen] = []
     proven: list[tuple[Candidate, Proof | None]] = []
     for strategy in ports.runtime.strategies(bed.plan.target, ports.runtime.version(bed.plan.interpreter)):
-        warmed = warm(bed, strategy, say, ports.runtime.kinds)
+        warmed = warm(bed, strategy, say, ports.runtime.kinds(bed.plan.target))
         if isinstance(warmed, Fallen):
             say(f"strategy {strategy.name} fell: {warmed.reason}")
             fallen.append(warmed)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from baker import __version__, hub, plancheck, profiles
+from baker import virtual as virtuals
 from baker.engines.base import Engine
 from baker.errors import MachineError, UsageError
 from baker.executors.base import Executor
@@ -36,7 +37,9 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
     target = Target(parse_arch(request.arch), request.gpu)
     root, set_name = plancheck.root(request.root), plancheck.set_name(request.set_name)
     creation_time(os.environ)  # a bad SOURCE_DATE_EPOCH is told now, not when the layers are written
-    found = require_gpu(target, executor) if look_for_gpu else {}
+    found = require_gpu(target, executor, request.virtual) if look_for_gpu else {}
+    # `plan` needs no GPU: --virtual says which kind of bake is meant.
+    virtual = str(found.get("virtual") or "") if look_for_gpu else (virtuals.CROSS if request.virtual else "")
     profile = profiles.load(request.profile)
     plancheck.variables(profile.env)
     base = engine.resolve(_base(request))
@@ -61,6 +64,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         "serve": list(serve),
         "profile": profile.document(),
         "env": dict(sorted(env.items())),
+        **({"virtual": virtual} if virtual else {}),
     }
     plancheck.document(document)
     plan_id = hashlib.sha256(canonical(document)).hexdigest()
@@ -175,11 +179,12 @@ def _base(request: BuildRequest) -> str:
     )
 
 
-def require_gpu(target: Target, executor: Executor) -> Mapping[str, Any]:
-    """Look for the GPU before anything costs. Raises MachineError; returns the facts ({} for a CPU target)."""
+def require_gpu(target: Target, executor: Executor, virtual: bool = False) -> Mapping[str, Any]:
+    """Look for the GPU before anything costs. Raises MachineError; returns the facts and `virtual` as in baker.virtual ({} for a CPU target)."""
     if not target.is_gpu:
         return {}
-    facts = executor.probe({"names": ["gpu.count", "gpu.name", "gpu.cc", "gpu.error"], "python": sys.executable})
+    names = ["gpu.count", "gpu.name", "gpu.cc", "gpu.error", "gpu.virtual", "cuda.library"]
+    facts = executor.probe({"names": names, "python": sys.executable})
     if not facts.get("gpu.count"):
         raise MachineError(
             f"no GPU is visible, and --arch {target.arch} needs one",
@@ -205,7 +210,7 @@ def require_gpu(target: Target, executor: Executor) -> Mapping[str, Any]:
             expected=target.product,
             remedy="vLLM's artifacts are keyed by the product name: run baker on that product",
         )
-    return facts
+    return {**facts, "virtual": virtuals.mode(facts, virtual, os.environ)}
 
 
 def inspect_interpreter(python: str, executor: Executor) -> Interpreter:

@@ -32,4 +32,5 @@ class BuildRequest:
     try_all: bool = False
     force: bool = False
     allow_partial: bool = False
+    virtual: bool = False
     serve: tuple[str, ...] = ()

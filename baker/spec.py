@@ -93,7 +93,9 @@ class Strategy:
     env: Mapping[str, str]
     fills: tuple[str, ...]
     fail_hard: Mapping[str, str] = field(default_factory=dict)
+    refuses: Mapping[str, str] = field(default_factory=dict)  # variable of `fail_hard` -> kind whose own entries it makes the owner refuse
     load_lines: tuple[str, ...] = ()  # names of watch rules of which a warm start must show at least one
+    load_files: tuple[str, ...] = ()  # fnmatch patterns over `<kind>/<path>`: each such file must be named by one of those lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class CacheKind(Protocol):
     stability: int  # layer order: lower changes less often and goes first
     path_bound: bool  # entries hold absolute paths: useless at another live directory
     mutable: tuple[Pattern, ...]  # paths that may be new or change in a warm start, with the reason; never code
+    mtimes: bool  # validity is an order of modification times: they are kept in layers
     copy: tuple[str, ...]  # fnmatch patterns of files that the owner rewrites in place: copied into live, not linked
 
     def pins(self, live: str) -> Mapping[str, str]:

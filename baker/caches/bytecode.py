@@ -26,6 +26,7 @@ class Bytecode:
     title = "Python byte code of the modules that the server imports"
     stability = 10
     path_bound = False
+    mtimes = False
     mutable: tuple[Pattern, ...] = ()
     copy: tuple[str, ...] = ()
 

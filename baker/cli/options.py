@@ -109,6 +109,7 @@ _OPTIONS = (
     click.option("--no-prove", "prove", is_flag=True, flag_value=False, default=True, help="Leave the image unproven; it is labelled so."),
     click.option("--try-all", is_flag=True, help="Bake with every strategy and keep the fastest that proves."),
     click.option("--force", is_flag=True, help="Build even if this very image exists."),
+    click.option("--virtual", is_flag=True, help="EXPERIMENTAL: bake on a stand-in driver, without the GPU; never proven."),
     click.option("--allow-partial", is_flag=True, help="Leave damaged cache files out instead of failing (exit 5)."),
 )
 
@@ -134,6 +135,8 @@ def check(request: BuildRequest) -> BuildRequest:
         raise UsageError(
             "--gpu makes no sense with --arch cpu", code="conflict", found=f"--gpu {request.gpu}", expected="no --gpu", remedy="drop one of the two"
         )
+    if request.virtual and request.arch == "cpu":
+        raise UsageError("--virtual makes no sense with --arch cpu", code="conflict", found="--virtual", expected="a GPU target", remedy="drop it")
     if request.try_all and not request.prove:
         raise UsageError(
             "--try-all needs the proof that --no-prove leaves out",

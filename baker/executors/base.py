@@ -44,6 +44,10 @@ class Place(Protocol):
         """Make the model at `path` reachable under the served string, where that is another path. Raises MachineError when that path is taken."""
         ...
 
+    def link_driver(self, library: str) -> None:
+        """Link `<live>/.libcuda/libcuda.so.1` to the driver's library, as `start` does (baker.inside.libcuda); "": none is known."""
+        ...
+
     def fresh(self, name: str) -> Path:
         """A new empty directory outside of the root, for HOME, TMPDIR or a record; gone when the place is given back."""
         ...

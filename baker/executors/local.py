@@ -19,6 +19,7 @@ from baker.errors import MachineError
 from baker.executors.child import run_driver
 from baker.executors.lock import LOCK, PREFIX, Claim, claim
 from baker.executors.trees import move, size
+from baker.inside import libcuda
 from baker.inside.job import Job, JobResult
 from baker.pack.space import room
 from baker.pack.unpack import OWNED as UNPACKED
@@ -27,7 +28,8 @@ from baker.pack.zips import tools_zip
 
 OWNED = frozenset({*UNPACKED, LOCK})
 # Inherited by a server on this machine (design 5.6); everything else is dropped, PYTHON* above all.
-INHERITED = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME")
+# CUDA_VISIBLE_DEVICES: the server sees the chosen GPUs as 0..n-1 (case O-07). CPATH, LIBRARY_PATH: where compilers of this machine look.
+INHERITED = ("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TRITON_PTXAS_PATH", "CPATH", "LIBRARY_PATH")
 INHERITED_PREFIXES = ("LC_", "NVIDIA_")
 PROBE_S = 30.0
 
@@ -109,6 +111,12 @@ class LocalPlace:
                 remedy="move what is there away, or pass another --served-model",
             ) from None
         self._links.append(link)
+
+    def link_driver(self, library: str) -> None:
+        """As start does; without a library nothing is linked."""
+        live = f"{self.root}/live"
+        if library and (failed := libcuda.make({libcuda.VARIABLE: f"{live}/{libcuda.DIRECTORY}"}, live, library)):
+            raise MachineError(failed[0].message, code=failed[0].code, found=library, expected=str(failed[0].expected), remedy=failed[0].remedy)
 
     def fresh(self, name: str) -> Path:
         """A new directory below this place's own temporary directory, open to any UID."""

@@ -6,8 +6,8 @@ import os
 import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from baker.inside import libcuda, noexec
 from baker.inside import manifest as manifests
-from baker.inside import noexec
 from baker.inside.check import Verdict, check
 from baker.inside.choose import pick_set, wanted_facts
 from baker.inside.finding import Finding
@@ -89,6 +89,12 @@ def _is_path(value: Any) -> bool:
         return False
 
 
+def _driver(manifest: manifests.Manifest) -> List[str]:
+    """The driver's library, where a kind has Triton link against it."""
+    pinned = any(libcuda.VARIABLE in kind.variables for cache_set in manifest.sets for kind in cache_set.kinds)
+    return ["cuda.library"] if pinned else []
+
+
 def _progress(done: int, total: int) -> None:
     say("checked %d of %d files" % (done, total))
 
@@ -99,7 +105,7 @@ def decide(settings: Settings) -> Decision:
     if manifest is None:
         return _nothing(findings, digest)
     python, dist_info = _interpreter(manifest)
-    names = wanted_facts(manifest) + [row.fact for cache_set in manifest.sets for kind in cache_set.kinds for row in kind.rows]
+    names = wanted_facts(manifest) + _driver(manifest) + [row.fact for cache_set in manifest.sets for kind in cache_set.kinds for row in kind.rows]
     facts = observe(names, python, dist_info, settings.env)
     if manifest.raw.get("unproven") is True:
         findings.append(
@@ -113,6 +119,10 @@ def decide(settings: Settings) -> Decision:
     surveys = survey(settings.root, cache_set, settings.level, settings.limit_s, _progress)
     verdict = check(cache_set, facts, surveys, settings.command, settings.env, settings.level).plus(findings)
     verdict = verdict.plus(noexec.findings(settings.root, cache_set, settings.env))
+    if cache_set.raw.get("virtual"):
+        text = "set %s was baked on a stand-in driver: nothing that depends on time or values is proven" % ascii(cache_set.name)[1:-1]
+        remedy = "baker prove on this GPU, or bake on one"
+        verdict = verdict.plus([Finding("virtual-bake", "soft", "", text, "virtual", "a bake on the GPU", remedy)])
     if not settings.command:
         verdict = verdict.plus([Finding("arguments-not-given", "soft", "", "no command was given, so none is compared")])
     return Decision(verdict, digest, manifest, cache_set, facts)

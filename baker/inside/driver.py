@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from baker.inside import events, isolate, logtail, play, proctree
+from baker.inside import events, isolate, logtail, ninja, play, proctree
 from baker.inside.job import Job, JobResult, Process, Request, RequestResult, StageResult
 
 TICK_S = 0.05  # how often the supervisor looks
@@ -249,7 +249,7 @@ class Run:
         try:
             if self.job.record and os.path.isdir(self.job.record):
                 self.record = events.read(self.job.record, self._when, self.masker.text)
-                self.remarks.extend(self.record.remarks())
+                self.remarks.extend([*self.record.remarks(), *ninja.set_aside(self.record, self.job.roots)])
             self.after = inventories(self.job.roots, self.signals.check)
         except proctree.Stopped as stopped:
             self.status, self.error = "signal", str(stopped)

@@ -22,6 +22,8 @@ SM_COUNT, CC_MAJOR, CC_MINOR = 16, 75, 76
 # CUresult in cuda.h, as far as the remedy differs.
 NO_DEVICE, STUB, DRIVER_MISMATCH, COMPAT_UNSUPPORTED = 100, 34, 803, 804
 
+STAND_IN = "vgpu_device"  # a symbol that only the stand-ins of tests/vgpu export: what they answer is no GPU
+
 
 def explain(code: int, driver: str) -> str:
     """What a failed cuInit means. `driver` is the kernel driver's version, "" when unknown."""
@@ -77,6 +79,16 @@ def _device(ctypes: Any, cuda: Any, index: int) -> Dict[str, Any]:
     }
 
 
+def _library() -> str:
+    """Path of the libcuda.so.1 that is mapped into this process; "" when the maps do not tell."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            paths = [line.rstrip("\n").partition("/")[2] for line in maps if "/libcuda.so" in line]
+    except OSError:
+        return ""
+    return "/" + paths[0] if paths else ""
+
+
 def _query() -> Dict[str, Any]:
     """Runs in the child: all facts, or gpu.error."""
     import ctypes
@@ -89,6 +101,8 @@ def _query() -> Dict[str, Any]:
         missing = "cannot open shared object file" in str(error) and str(error).startswith("libcuda.so.1:")
         facts["gpu.error"] = "libcuda.so.1 not found" if missing else "libcuda.so.1 cannot be loaded: %s" % error
         return facts
+    facts["gpu.virtual"] = hasattr(cuda, STAND_IN)
+    facts["cuda.library"] = _library() or None
     driver = _driver_version(ctypes)
     facts["driver.version"] = driver or None
     version = ctypes.c_int()
@@ -144,7 +158,8 @@ def _receive(read: int, limit_s: float) -> Tuple[bytes, bool]:
 
 
 def query(limit_s: float = LIMIT_S) -> Dict[str, Any]:
-    """Facts gpu.count, gpu.name, gpu.cc ("9.0"), gpu.sm_count, gpu.memory (bytes), driver.version, cuda.driver_api ("13.0"), gpu.error.
+    """Facts gpu.count, gpu.name, gpu.cc ("9.0"), gpu.sm_count, gpu.memory (bytes), gpu.virtual, gpu.error, driver.version, cuda.driver_api ("13.0")
+    and cuda.library (the path of libcuda.so.1).
 
     Facts that the driver did not give are absent. Takes at most `limit_s` seconds; raises nothing.
     """

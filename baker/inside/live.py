@@ -13,12 +13,13 @@ import stat
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from baker.inside import libcuda
 from baker.inside.finding import Finding
 from baker.inside.inventory import shown
 
 STAMP, LOCK, STALE = ".baker.json", ".baker.lock", ".stale-"
 # A fresh ext4 volume brings lost+found; it is nobody's cache.
-IGNORED = frozenset((STAMP, LOCK, "lost+found"))
+IGNORED = frozenset((STAMP, LOCK, "lost+found", libcuda.DIRECTORY))
 LOCK_S = 30.0  # another start fills in well below this; beyond it, it hangs
 DIRECTORY_MODE = 0o775  # writable for group 0, in which arbitrary user ids run (OpenShift)
 

@@ -98,6 +98,7 @@ class CacheSet:
     serve: Mapping[str, Any]
     neutral: Mapping[str, Any]
     kinds: Tuple[Kind, ...]
+    raw: Mapping[str, Any] = field(default_factory=dict)  # with fields that this version does not know
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,7 @@ def _set(doc: Any, where: str) -> CacheSet:
         serve=_object(doc.get("serve", {}), where + ".serve"),
         neutral=_object(doc.get("neutral", {}), where + ".neutral"),
         kinds=tuple(_kind(item, w) for item, w in _items(doc, "kinds", where)),
+        raw=doc,
     )
 
 

@@ -3,7 +3,7 @@
 Facts (None = it is known that there is none; one that cannot be told is None too, with the reason in `facts["unknown"][name]`):
 cpu.arch cpu.model cpu.isa cpu.vector cpu.count, os.kernel libc uid gid home.writable, python.executable python.version python.abi
 python.magic python.path, python.packages python.dist_info (every distribution; for the builder, with `site`), pkg.<PEP 503 name>, env.<NAME>,
-tool.cxx tool.cc, gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory (bytes) gpu.error driver.version cuda.driver_api.
+tool.cxx tool.cc, gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory (bytes) gpu.virtual gpu.error driver.version cuda.driver_api cuda.library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from baker.inside import cpu
 
-GPU = ("gpu.count", "gpu.name", "gpu.cc", "gpu.sm_count", "gpu.memory", "gpu.error", "driver.version", "cuda.driver_api")
+_DRIVER = ("driver.version", "cuda.driver_api", "cuda.library")
+GPU = (*_DRIVER, "gpu.count", "gpu.name", "gpu.cc", "gpu.sm_count", "gpu.memory", "gpu.virtual", "gpu.error")
 PYTHON = ("python.executable", "python.version", "python.abi", "python.magic", "python.path", "python.packages", "python.dist_info")
 
 

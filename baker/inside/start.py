@@ -13,8 +13,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import baker
 from baker.inside import fill as filling
+from baker.inside import libcuda, status
 from baker.inside import live as lives
-from baker.inside import status
 from baker.inside.check import Verdict
 from baker.inside.decide import Decision, decide
 from baker.inside.finding import Finding
@@ -132,7 +132,9 @@ def _ready(decision: Decision, verdict: Verdict, settings: Settings) -> Ready:
     variables, changed = filling.move_variables(settings.env, usable, made_for, live.path)
     if live.private or changed:
         status.say("live is %s; variables moved there: %s" % (live.path, ", ".join(changed) or "none"))
-    return Ready(verdict, live.path, variables if image_live != live.path or changed else {})
+    ready = Ready(verdict, live.path, variables if image_live != live.path or changed else {})
+    linked = libcuda.make({**settings.env, **ready.variables}, live.path, decision.facts.get("cuda.library"))
+    return ready._replace(verdict=verdict.plus(linked))
 
 
 def _without_live(verdict: Verdict, settings: Settings, reason: str) -> Ready:

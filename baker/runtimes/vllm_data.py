@@ -138,14 +138,16 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
                 {},
                 ("vllm",),
                 {"VLLM_FORCE_AOT_LOAD": "1", "FLASHINFER_DISABLE_JIT": "1", "CUDA_DISABLE_PTX_JIT": "1"},
+                {"FLASHINFER_DISABLE_JIT": "flashinfer"},  # refuses every module that nvcc built, fresh or not (flashinfer 0.7.2, jit/core.py)
                 ("aot-loaded",),
+                ("vllm/torch_compile_cache/torch_aot_compile/*/rank_*/model",),  # one a rank, every one loaded
             ),
-            Strategy("compile-cache", "vLLM piecewise compile cache", {"VLLM_USE_AOT_COMPILE": "0"}, ("vllm",), {}, ("graphs-loaded",)),
+            Strategy("compile-cache", "vLLM piecewise compile cache", {"VLLM_USE_AOT_COMPILE": "0"}, ("vllm",), load_lines=("graphs-loaded",)),
         )
     # Without it every start in a fresh temporary directory compiles a 156 MB header that no cache variable moves (measured, torch 2.13).
     no_header = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
     return (
-        Strategy("aot", "vLLM AOT artifact", no_header, ("vllm",), {"VLLM_FORCE_AOT_LOAD": "1"}, ("aot-loaded",)),
+        Strategy("aot", "vLLM AOT artifact", no_header, ("vllm",), {"VLLM_FORCE_AOT_LOAD": "1"}, load_lines=("aot-loaded",)),
         Strategy("inductor", "torch Inductor's own cache, AOT off", {"VLLM_USE_AOT_COMPILE": "0", **no_header}, ("inductor",)),
     )
 
@@ -153,6 +155,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 TRANSIENT = (
     Transient("tmp", Pattern("vllm_dist_*", "rendezvous file of torch.distributed, one a start")),
     Transient("tmp", Pattern("*.lock", "file lock")),
+    Transient("home", Pattern(".humming/tmp/lock/*.lock", "file lock of the humming kernels' launcher, taken at every import")),
 )
 
 

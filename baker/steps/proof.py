@@ -83,11 +83,12 @@ def prove(
         say(f"proof: start {name}: {_summary(result, got.starts[-1])}")
         if any(finding.severity == "hard" for finding in got.findings):
             break  # it has failed already; more starts would only cost time
+    virtual = judge.virtual(cache_set)
     findings = [
         *got.findings,
         *judge.isolation(got.bare),
-        *judge.step_time(got.bare, cold),
-        *judge.first_requests(got.bare),
+        *([] if virtual else judge.step_time(got.bare, cold)),
+        *([] if virtual else judge.first_requests(got.bare)),
         *judge.recorder(got.recorded, cold),
     ]
     findings += [*judge.meaning(cache_set, bed.plan.weights), *judge.partial(left_out)]
@@ -178,7 +179,7 @@ def _document(bed: Bed, digest: str, cache_set: CacheSet, got: _Collected, cold:
         "image": digest,
         "plan": bed.plan.id,
         "set": cache_set.name,
-        "verdict": "failed" if hard else "proven",
+        "verdict": "failed" if hard else "virtual" if judge.virtual(cache_set) else "proven",
         "strategy": cache_set.strategy.get("name"),
         "weights": bed.plan.weights,
         "isolation": {

@@ -99,7 +99,7 @@ def _until_fixpoint(bed: Bed, strategy: Strategy, say: Callable[[str], None], ki
     for number in range(len(state.records) + 1, MAX_ROUNDS + 1):
         bed.work.state("warm-up", strategy=strategy.name, round=number)
         say(f"strategy {strategy.name}: round {number}: starting the server")
-        result = _play(bed, strategy, state.kinds, number)
+        result = _play(bed, strategy, state.kinds, number, state.facts)
         changes = changes_of(result, state.kinds, bed.runtime, bed.plan.interpreter)
         state.records.append(record(number, result, changes))
         state.live = {kind: result.after.get(f"live/{kind}", {}) for kind in state.kinds}
@@ -125,9 +125,10 @@ def _until_fixpoint(bed: Bed, strategy: Strategy, say: Callable[[str], None], ki
     )
 
 
-def _play(bed: Bed, strategy: Strategy, kinds: tuple[str, ...], number: int) -> JobResult:
+def _play(bed: Bed, strategy: Strategy, kinds: tuple[str, ...], number: int, facts: Mapping[str, Any]) -> JobResult:
     for kind in kinds:
         bed.place.live(kind)
+    bed.place.link_driver(str(facts.get("cuda.library") or ""))
     env = server_env(bed.plan, strategy, kinds)
     if number == 1:
         # The first start must not repair the base's byte code before it was judged.

@@ -80,7 +80,7 @@ def test_slips(capsys: pytest.CaptureFixture[str], args: list[str], code: str, r
     assert remedy in document["remedy"]
 
 
-@pytest.mark.parametrize("option", ["--push", "--format", "--virtual", "--mount", "--tag"])
+@pytest.mark.parametrize("option", ["--push", "--format", "--mount", "--tag"])
 def test_nothing_is_offered_that_does_not_exist(capsys: pytest.CaptureFixture[str], option: str) -> None:
     assert refused(capsys, "--arch", "cpu", "--model", "M", option, "x")["code"] == "unknown-option"
 

@@ -210,6 +210,8 @@ def test_gpu_facts_come_from_the_driver(tmp_path: Path) -> None:
         "gpu.error": None,
         "driver.version": "580.95.05",
         "cuda.driver_api": "13.0",
+        "cuda.library": str(tmp_path / "lib" / "libcuda.so.1"),
+        "gpu.virtual": False,
         "unknown": {},
     }
 

@@ -38,12 +38,12 @@ def _plan(model: Model, *serve: str) -> Plan:
 
 def test_contract(runtime: Runtime, model: Model) -> None:
     known = {kind.name for kind in KINDS}
-    assert set(runtime.kinds) <= known
     for target in (Target("cpu"), Target("sm_90")):
+        assert set(runtime.kinds(target)) <= known
         strategies = runtime.strategies(target, "0.32.0")
         assert strategies
         assert len({s.name for s in strategies}) == len(strategies)
-        assert all(set(s.fills) <= set(runtime.kinds) and s.fills for s in strategies)
+        assert all(set(s.fills) <= set(runtime.kinds(target)) and s.fills for s in strategies)
         rules = {w.name for w in runtime.watch("0.32.0")}
         assert all(set(s.load_lines) <= rules for s in strategies)
     assert all(re.compile(w.pattern) for w in runtime.watch("0.32.0"))
@@ -153,3 +153,18 @@ def test_prompts_stay_distinct_beyond_the_vocabulary(vocabulary: int) -> None:
     assert len({p[:2] for p in prompts}) == 2000 or vocabulary < 100
     assert len(set(prompts)) == 2000
     assert all(16 <= t < vocabulary * 9 // 10 and t != 20 for p in prompts for t in p)
+
+
+@pytest.mark.parametrize(
+    ("serve", "world"),
+    [
+        ((), 1),
+        (("-tp", "2"), 2),
+        (("--tensor-parallel-size=2", "--pipeline_parallel_size", "2"), 4),
+        (("-tp", "2", "-dp", "3"), 6),
+        (("-tp", "auto"), 1),
+        (("-tp", "0"), 1),
+    ],
+)
+def test_world_is_the_product_of_all_parallel_sizes(serve: tuple[str, ...], world: int) -> None:
+    assert ALL[0].world(serve) == world
