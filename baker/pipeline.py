@@ -16,7 +16,7 @@ from baker.executors.base import Executor
 from baker.request import BuildRequest
 from baker.runtimes.base import Runtime
 from baker.spec import Plan
-from baker.steps import images, places
+from baker.steps import images, merge, places
 from baker.steps.assemble import Candidate, assemble, export
 from baker.steps.jobs import Bed
 from baker.steps.proof import Proof, prove
@@ -61,7 +61,9 @@ def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
         say(f"not part of the image: {' '.join(left)} (where the server listens is up to each start)")
     for entry in plan.uncovered:
         say(f"uncovered: {entry}")
-    existing = None if request.force else images.existing(ports.engine, destination, plan)
+    target = places.target(ports.engine, destination, plan, bool(request.set_name))
+    existing = None if request.force else images.existing(ports.engine, target.reference, plan)
+    neighbour = merge.find(ports.engine, target.directory, target.tag, plan, force=request.force) if existing is None else None
     if plan.model.commit:
         hub.fetch(plan.model, "dummy" if request.weights == "dummy" else "real")
     with ports.executor.claim(plan.root, work.directory, plan.interpreter.executable) as place:
@@ -72,10 +74,10 @@ def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
         if existing is not None:
             say(f"{existing.reference} is there already: nothing to bake")
             return reprove(bed, ports.engine, existing, request.prove, say)
-        return _bake(request, ports, bed, destination, say)
+        return _bake(request, ports, bed, target, neighbour, say)
 
 
-def _bake(request: BuildRequest, ports: Ports, bed: Bed, destination: str, say: Say) -> Built:
+def _bake(request: BuildRequest, ports: Ports, bed: Bed, target: places.Target, neighbour: merge.Neighbour | None, say: Say) -> Built:
     fallen: list[Fallen] = []
     proven: list[tuple[Candidate, Proof | None]] = []
     for strategy in ports.runtime.strategies(bed.plan.target, ports.runtime.version(bed.plan.interpreter)):
@@ -84,7 +86,7 @@ def _bake(request: BuildRequest, ports: Ports, bed: Bed, destination: str, say: 
             say(f"strategy {strategy.name} fell: {warmed.reason}")
             fallen.append(warmed)
             continue
-        outcome = _candidate(request, ports, bed, warmed, tuple(fallen), say)
+        outcome = _candidate(request, ports, bed, warmed, tuple(fallen), neighbour, say)
         if isinstance(outcome, Fallen):
             say(f"strategy {strategy.name} fell: {outcome.reason}")
             fallen.append(outcome)
@@ -103,7 +105,7 @@ def _bake(request: BuildRequest, ports: Ports, bed: Bed, destination: str, say: 
             fallen=[f.document() for f in fallen],
         )
     candidate, proof = min(proven, key=lambda pair: _speed(pair[1]))
-    image, reference = export(ports.engine, candidate, destination, bed.plan, proof, fallen)
+    image, reference = export(ports.engine, candidate, target.directory, target.tags(neighbour, bed.plan.set_name), proof, fallen)
     bed.work.state("done", image=image.digest, reference=reference)
     return Built(bed.plan, reference, image, proof, candidate.record, tuple(fallen), partial=candidate.partial, layers=images.layer_table(image))
 
@@ -113,10 +115,16 @@ def _speed(proof: Proof | None) -> float:
 
 
 def _candidate(
-    request: BuildRequest, ports: Ports, bed: Bed, warmed: Warmed, fallen: tuple[Fallen, ...], say: Say
+    request: BuildRequest,
+    ports: Ports,
+    bed: Bed,
+    warmed: Warmed,
+    fallen: tuple[Fallen, ...],
+    neighbour: merge.Neighbour | None,
+    say: Say,
 ) -> tuple[Candidate, Proof | None] | Fallen:
     bed.work.state("packing", strategy=warmed.strategy.name)
-    candidate = assemble(bed, ports.engine, warmed, request, fallen, secrets=_secrets(ports.runtime))
+    candidate = assemble(bed, ports.engine, warmed, request, fallen, _secrets(ports.runtime), neighbour)
     for line in candidate.remarks:
         say(line)
     if not request.prove:
@@ -137,12 +145,13 @@ def _secrets(runtime: Runtime) -> dict[str, str]:
 def reprove(bed: Bed, engine: Engine, image: Image, wanted: bool, say: Say) -> Built:
     """Prove an existing image again and attach the new proof. Raises ArtifactError when it does not prove any more."""
     opened = images.open_image(engine, image)
-    fallen = tuple(Fallen(f["strategy"], f["reason"], f.get("evidence") or {}) for f in opened.record.get("fallen") or ())
-    partial = images.left_out(opened.record)
-    built = Built(bed.plan, image.reference, image, None, opened.record, fallen, reused=True, partial=partial, layers=images.layer_table(image))
+    record = images.record_of(opened, bed.plan.set_name)
+    fallen = tuple(Fallen(f["strategy"], f["reason"], f.get("evidence") or {}) for f in record.get("fallen") or ())
+    partial = images.left_out(record)
+    built = Built(bed.plan, image.reference, image, None, record, fallen, reused=True, partial=partial, layers=images.layer_table(image))
     if not wanted:
         return built
-    proof = prove(bed, opened.layer_paths, opened.env, image.digest, opened.manifest, opened.record, say)
+    proof = prove(bed, opened.layer_paths, opened.env, image.digest, opened.manifest, record, say)
     write_json(bed.work.directory / "proof.json", proof.document)
     if not proof.proven:
         hard = [f for f in proof.findings if f.severity == "hard"]
@@ -158,11 +167,18 @@ def reprove(bed: Bed, engine: Engine, image: Image, wanted: bool, say: Say) -> B
     return replace(built, proof=proof)
 
 
-def prove_reference(reference: str, ports_of: Callable[[str], Ports], engine: Engine, model: str, work: Path | None, say: Say) -> Built:
-    """`baker prove REF`: everything comes from the image; `model` is where its weights are on this machine, if not where they were."""
+def prove_reference(
+    reference: str, ports_of: Callable[[str], Ports], engine: Engine, model: str, work: Path | None, say: Say, set_name: str = ""
+) -> Built:
+    """`baker prove REF`: everything comes from the image; `model` is where its weights are on this machine, if not where they were.
+
+    Of several sets: `set_name`, else the one that `start` would pick on this machine.
+    """
     image = engine.read(reference)
     opened = images.open_image(engine, image)
-    plan = planning.from_manifest(opened.manifest.plan, Path(model) if model else None)
+    executor = ports_of(str(opened.manifest.plan.get("runtime", "vllm"))).executor
+    chosen = planning.choose_set(opened.manifest, set_name, executor)
+    plan = planning.from_manifest(images.plan_of(opened, chosen), Path(model) if model else None)
     if plan.model.commit:
         hub.fetch(plan.model, "dummy" if plan.weights == "dummy" else "real")
     ports = ports_of(plan.runtime)

@@ -22,7 +22,8 @@ from baker import virtual as virtuals
 from baker.engines.base import Engine
 from baker.errors import MachineError, UsageError
 from baker.executors.base import Executor
-from baker.inside.manifest import canonical
+from baker.inside import choose
+from baker.inside.manifest import Manifest, canonical
 from baker.pack import shape
 from baker.pack.image import creation_time
 from baker.request import BuildRequest
@@ -118,6 +119,26 @@ _PLAN: Mapping[str, Any] = {
         "packages!": shape.TEXTS,
     },
 }
+
+
+def choose_set(manifest: Manifest, name: str, executor: Executor) -> str:
+    """The set to prove: `name`, or the one that `start` would pick on this machine. Raises UsageError, MachineError."""
+    names = [cache_set.name for cache_set in manifest.sets]
+    if name:
+        if name not in names:
+            raise UsageError(f"no set {name!r} in this image", code="no-such-set", found=name, expected=", ".join(names), remedy="pass one of them")
+        return name
+    if len(names) == 1:
+        return names[0]
+    wanted = choose.wanted_facts(manifest)
+    facts = executor.probe({"names": wanted, "python": sys.executable}) if wanted else {}
+    choice = choose.pick_set(manifest, facts, ())
+    if choice.cache_set is None:
+        finding = choice.findings[0]
+        raise MachineError(
+            finding.message, code=finding.code, found=str(finding.found), expected=", ".join(names), remedy="pass --set, or prove on its machine"
+        )
+    return choice.cache_set.name
 
 
 def from_manifest(document: Mapping[str, Any], served: Path | None = None) -> Plan:

@@ -40,7 +40,8 @@ class Flashinfer:
         Pattern("*/cached_ops/*/.ninja_log", "ninja may compact its log"),
         Pattern("*/cached_ops/*/.ninja_deps", "ninja may compact its log"),
     )
-    copy: tuple[str, ...] = ("*/.ninja_log", "*/.ninja_deps", "*/build.ninja", f"{_TOP}/autotune/*")
+    # FlashInfer resolves links and writes the result into build.ninja: with links into pristine every command differs and all is built again.
+    copy: tuple[str, ...] = ("*",)
 
     def pins(self, live: str) -> Mapping[str, str]:
         """`FLASHINFER_WORKSPACE_BASE`; the workspace is `.cache/flashinfer` below it."""

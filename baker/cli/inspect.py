@@ -12,6 +12,7 @@ from baker.cli.frame import command as baker_command
 from baker.engines.base import Image
 from baker.errors import ArtifactError
 from baker.pack.validate import validate
+from baker.steps import images
 from baker.steps.compare import rows
 from baker.steps.images import layer_table, open_image
 
@@ -28,13 +29,16 @@ def command(console: Console, reference: str, files: bool) -> int:
     opened = open_image(default_engine(), image)
     problems = [finding for finding in validate(image.blobs.parent.parent, _descriptor(image)) if finding.severity == "hard"]
     proof = opened.proofs[-1] if opened.proofs else None
-    sets = [_set(s, files) for s in opened.manifest.raw["sets"]]
+    names = images.set_names(opened)
+    of_set = {name: {"verdict": images.verdict_of(opened, name), "plan": images.plan_of(opened, name).get("id")} for name in names}
+    sets = [{**_set(entry, files), **of_set[entry["name"]]} for entry in opened.manifest.raw["sets"]]
+    verdicts = {entry["verdict"] for entry in sets}
     document: dict[str, Any] = {
         "reference": image.reference,
         "digest": image.digest,
         "plan": opened.manifest.plan.get("id"),
         "root": opened.manifest.root,
-        "verdict": proof["verdict"] if proof else "unproven",
+        "verdict": verdicts.pop() if len(verdicts) == 1 else "mixed",
         "proofs": len(opened.proofs),
         "sets": sets,
         "layers": [dict(row) for row in layer_table(image)],
@@ -57,6 +61,8 @@ def command(console: Console, reference: str, files: bool) -> int:
         lines.append(
             f"set       {entry['name']}: strategy {entry['strategy']}, {entry['builder'].get('gpu.name') or entry['builder'].get('cpu.model')}"
         )
+        if len(sets) > 1:
+            lines.append(f"  verdict {entry['verdict']}; plan {entry['plan']}")
         lines += [
             f"  kind    {kind['name']}: {kind['count']} files, {kind['bytes']} bytes, {len(kind['rows'])} requirements" for kind in entry["kinds"]
         ]

@@ -26,8 +26,9 @@ def command(console: Console, request: BuildRequest) -> int:
     console.progress.step("resolving")
     plan = planning.resolve(request, chosen.runtime, chosen.executor, chosen.engine, look_for_gpu=False)
     work = places.work_directory(plan, request.work)
-    destination = images.tagged(places.destination(plan, request.output), plan.set_name)
-    places.require(chosen.engine, plan, work, destination)
+    wanted = places.destination(plan, request.output)
+    places.require(chosen.engine, plan, work, wanted)
+    destination = places.target(chosen.engine, wanted, plan, bool(request.set_name)).reference
     there = images.existing(chosen.engine, destination, plan) is not None
     script = chosen.runtime.script(plan, plan.profile)
     version = chosen.runtime.version(plan.interpreter)

@@ -86,7 +86,7 @@ def _tool(args: Sequence[str]) -> bool:
     """Assemblers, linkers and the passes below nvcc: anything but a question is work; without a file they read standard input."""
     if any(_is_question(word) or word in ("-h",) for word in args):
         return False
-    if ("-o", "/dev/null") in zip(args, args[1:]) and not _inputs(args):
+    if ("-o", "/dev/null") in zip(args, args[1:]) and not any(word.endswith((".o", ".a", ".so", ".bc", ".s")) for word in args):
         return False  # ctypes.util.find_library asks the linker where a library is: `ld -t … -o /dev/null -lNAME`
     return any(not word.startswith("-") or "file=" in word for word in args)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import baker
@@ -83,9 +83,13 @@ class Packer:
 
     def layers(self, set_name: str, trees: Sequence[KindTree], start: bytes, shims: Mapping[str, bytes], manifest: bytes) -> tuple[Layer, ...]:
         """All layers of a one-set image, lowest first."""
+        kinds = self.kind_layers(set_name, trees)
+        return (*kinds, self.start_layer(start, shims, [layer.kind for layer in kinds]), self.manifest_layer(manifest))
+
+    def kind_layers(self, set_name: str, trees: Sequence[KindTree]) -> tuple[Layer, ...]:
+        """The layers of one set's kinds, most stable first, marked as that set's."""
         ordered = sorted(trees, key=lambda tree: (tree.stability, tree.name))
-        kinds = [self.kind_layer(set_name, tree) for tree in ordered]
-        return (*kinds, self.start_layer(start, shims, [tree.name for tree in ordered]), self.manifest_layer(manifest))
+        return tuple(replace(self.kind_layer(set_name, tree), set_name=set_name) for tree in ordered)
 
     @property
     def _base(self) -> str:

@@ -36,6 +36,7 @@ class Layer:
     files: int
     media_type: str
     path: Path
+    set_name: str = ""  # the set of a kind's layer; "" for start and manifest
 
 
 @dataclass(frozen=True, slots=True)

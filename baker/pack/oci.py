@@ -23,6 +23,7 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 EMPTY = "application/vnd.oci.empty.v1+json"
 REF_NAME = "org.opencontainers.image.ref.name"
 KIND = "io.baker.kind"  # annotation on the descriptor of a layer of ours
+SET = "io.baker.set"  # annotation of a kind's layer: the set that it belongs to
 
 INDEXES = (INDEX, "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = (MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
@@ -73,7 +74,8 @@ def base_layer(entry: Mapping[str, Any]) -> Document:
 
 def layer_descriptor(layer: Layer) -> Document:
     """Descriptor of a packed layer, marked as ours."""
-    return {"mediaType": layer.media_type, "digest": layer.digest, "size": layer.size, "annotations": {KIND: layer.kind}}
+    notes = {KIND: layer.kind, **({SET: layer.set_name} if layer.set_name else {})}
+    return {"mediaType": layer.media_type, "digest": layer.digest, "size": layer.size, "annotations": notes}
 
 
 def _merged_env(base: Sequence[str], env: Mapping[str, str]) -> list[str]:

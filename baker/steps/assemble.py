@@ -20,9 +20,11 @@ from baker.pack.unpack import remove
 from baker.pack.zips import start_zip
 from baker.request import BuildRequest
 from baker.spec import Plan, Strategy
+from baker.steps import merge
 from baker.steps.facts import PACKAGES
-from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, left_out, tagged
+from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, left_out
 from baker.steps.jobs import Bed, pins, server_env
+from baker.steps.merge import Neighbour
 from baker.steps.proof import Proof
 from baker.steps.warmup import Fallen, Warmed
 
@@ -41,8 +43,19 @@ class Candidate:
     partial: tuple[str, ...] = ()
 
 
-def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fallen: Sequence[Fallen], secrets: Mapping[str, str]) -> Candidate:
-    """Survey the tree, write manifest and layers, build the candidate. Raises ArtifactError for what must not ship or is not whole."""
+def assemble(
+    bed: Bed,
+    engine: Engine,
+    warmed: Warmed,
+    request: BuildRequest,
+    fallen: Sequence[Fallen],
+    secrets: Mapping[str, str],
+    neighbour: Neighbour | None = None,
+) -> Candidate:
+    """Survey the tree, write manifest and layers, build the candidate, with the sets of `neighbour` beside the new one.
+
+    Raises ArtifactError for what must not ship or is not whole, UsageError for sets that cannot stand in one image.
+    """
     plan = bed.plan
     secrets = {**leaks.from_environment(os.environ), **secrets}
     surveys, partial = _surveys(bed, warmed, secrets, request.allow_partial)
@@ -50,25 +63,32 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
     base = engine.resolve(plan.base)
     kinds = sorted(surveys, key=lambda name: (by_name(name).stability, name))
     document = manifest_document(bed, warmed, kinds, surveys, facts, request)
+    variables = merge.environment(neighbour, document["sets"][0], server_env(plan, warmed.strategy, kinds))
+    if neighbour is not None:
+        document["sets"] = sorted([*neighbour.sets, {**document["sets"][0], "plan": document["plan"]}], key=lambda entry: str(entry["name"]))
     manifest_bytes = canonical(document)
     earth = engine.ground(base, plan.root)
     created = image.creation_time(os.environ, base.created)
     packer = image.Packer(plan.root, bed.work.directory / "layers", created, request.compression, earth.existing, earth.user)
     trees = [image.KindTree(name, by_name(name).stability, warmed.tree / name, surveys[name].files) for name in kinds]
-    layers = packer.layers(plan.set_name, trees, start_zip(plan.interpreter.magic), bed.runtime.shim(plan.interpreter, plan.root), manifest_bytes)
+    own = packer.kind_layers(plan.set_name, trees)
+    all_kinds = merge.ordered([*own, *(neighbour.layers if neighbour else ())])
+    live = list(dict.fromkeys(layer.kind for layer in all_kinds))
+    start = packer.start_layer(start_zip(plan.interpreter.magic), bed.runtime.shim(plan.interpreter, plan.root), live)
+    layers = (*all_kinds, start, packer.manifest_layer(manifest_bytes))
     env = image.environment(
         list((base.config.get("config") or {}).get("Env") or []),
         plan.root,
-        server_env(plan, warmed.strategy, kinds),
+        variables,
         digest(manifest_bytes),
     )
     recipe = Recipe(
         base=base,
         layers=layers,
         env=env,
-        labels=_labels(plan, kinds, facts, digest(manifest_bytes), proven=request.prove),
+        labels=_labels(plan, document["sets"], facts, digest(manifest_bytes), proven=request.prove),
         entrypoint=image.entrypoint(plan.interpreter.executable, plan.root, _program(bed, base)),
-        cmd=plan.serve,
+        cmd=merge.cmd(neighbour, plan.serve),
         created=created,
     )
     leaks.check_documents(
@@ -76,7 +96,10 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
     )
     remove(bed.work.directory / "image")  # of an earlier run, whatever became of it: the layers are kept beside it
     built = engine.build(recipe, f"oci:{bed.work.directory / 'image'}", "candidate")
-    remarks = [f.line() for f in earth.findings] + [line for found in surveys.values() for line in _remarks(found)]
+    remarks = [f"set {entry['name']} of {neighbour.image.reference} stays" for entry in neighbour.sets] if neighbour else []
+    if neighbour and recipe.cmd != plan.serve:
+        remarks.append(f"CMD stays that of {neighbour.image.reference}: start set {plan.set_name} with arguments of its own")
+    remarks += [f.line() for f in earth.findings] + [line for found in surveys.values() for line in _remarks(found)]
     record = {
         "schema": 1,
         "plan": plan.id,
@@ -84,6 +107,7 @@ def assemble(bed: Bed, engine: Engine, warmed: Warmed, request: BuildRequest, fa
         "rounds": list(warmed.rounds),
         "fallen": [f.document() for f in fallen],
         "partial": partial,
+        **({"sets": merge.carried(neighbour)} if neighbour else {}),
         "dropped": {name: [{"path": d.path, "reason": d.reason} for d in found.dropped] for name, found in surveys.items()},
     }
     return Candidate(built, recipe, parse(manifest_bytes), record, env, layer_paths(built), tuple(remarks), left_out(record))
@@ -207,19 +231,23 @@ def _program(bed: Bed, base: Base) -> tuple[str, ...]:
     return tuple(entry) if entry else bed.runtime.program(bed.plan.interpreter)
 
 
-def _labels(plan: Plan, kinds: Sequence[str], facts: Mapping[str, Any], manifest_digest: str, *, proven: bool) -> dict[str, str]:
+def _labels(plan: Plan, sets: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], manifest_digest: str, *, proven: bool) -> dict[str, str]:
+    """Values of several sets stand in the order of their names, separated by commas."""
+    plans = [entry.get("plan", plan.document) for entry in sets]
+    products = [str(entry["target"].get("product") or "") for entry in sets]
+    kinds = sorted({kind["name"] for entry in sets for kind in entry["kinds"]}, key=lambda name: (by_name(name).stability, name))
     versions = {name: str(facts[f"pkg.{name}"]) for name in PACKAGES if facts.get(f"pkg.{name}")}
     return image.labels(
         root=plan.root,
-        plan_id=plan.id,
-        set_name=plan.set_name,
-        arch=plan.target.arch,
+        plan_id=",".join(str(found["id"]) for found in plans),
+        set_name=",".join(str(entry["name"]) for entry in sets),
+        arch=",".join(dict.fromkeys(str(entry["target"]["arch"]) for entry in sets)),
         kinds=kinds,
         versions={**versions, "python": plan.interpreter.version},
         manifest_digest=manifest_digest,
-        product=str(facts.get("gpu.name") or "") if plan.target.is_gpu else "",
+        product=",".join(dict.fromkeys(filter(None, products))),
         unproven=not proven,
-        virtual=bool(plan.document.get("virtual")),
+        virtual=any("virtual" in entry for entry in sets),
     )
 
 
@@ -229,11 +257,14 @@ def _remarks(found: Survey) -> list[str]:
     return lines + [finding.line() for finding in found.findings]
 
 
-def export(engine: Engine, candidate: Candidate, destination: str, plan: Plan, proof: Proof | None, fallen: Sequence[Fallen]) -> tuple[Image, str]:
-    """Write the image to its destination under its tag, with bake record and proof attached. Raises ArtifactError when the bytes differ."""
-    reference = tagged(destination, plan.set_name)
-    directory, _, tag = reference.rpartition(":")
-    built = engine.build(candidate.recipe, directory, tag)
+def export(
+    engine: Engine, candidate: Candidate, directory: str, tags: Sequence[str], proof: Proof | None, fallen: Sequence[Fallen]
+) -> tuple[Image, str]:
+    """Write the image into the layout under its tags, with bake record and proof attached. Raises ArtifactError when the bytes differ."""
+    reference = f"{directory}:{tags[0]}"
+    built = engine.build(candidate.recipe, directory, tags[0])
+    for tag in tags[1:]:
+        engine.build(candidate.recipe, directory, tag)
     if built.digest != candidate.image.digest:
         raise ArtifactError(
             "the exported image is not the one that was proved",

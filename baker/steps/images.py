@@ -13,6 +13,7 @@ from baker.errors import ArtifactError, UsageError
 from baker.inside.manifest import Manifest, ManifestError, canonical, digest, parse
 from baker.pack import shape
 from baker.pack.image import LABEL_PLAN, LABEL_SET
+from baker.pack.layout import Layout, tag_of
 from baker.pack.reading import LayerReader, entry_name
 from baker.pack.unpack import own_layers
 from baker.spec import Plan
@@ -30,6 +31,7 @@ _SHAPES: Mapping[str, Any] = {
         "rounds": [{"phases_s": _PHASES, "stages": _TIMES, "files": _FILES, "event_count": int}],
         "fallen": [{"strategy!": str, "reason!": str, "evidence": dict}],
         "partial": {"*": [str]},
+        "sets": {"*": {"carried": {"image!": str, "verdict!": str}}},
     },
     proofs.ARTIFACT_TYPE: {
         "image!": str,
@@ -154,18 +156,55 @@ def tagged(destination: str, tag: str) -> str:
     return destination if ":" in directory.rpartition("/")[2] else f"{destination}:{tag}"
 
 
-def existing(engine: Engine, destination: str, plan: Plan) -> Image | None:
-    """The image of this very plan and set in the destination, if it is there and whole."""
+def existing(engine: Engine, reference: str, plan: Plan) -> Image | None:
+    """The image with this very plan and set at the reference, if it is there and whole."""
     try:
-        image = engine.read(tagged(destination, plan.set_name))
+        image = engine.read(reference)
     except UsageError:
         return None
     except ArtifactError:
         return None
     labels = (image.config.get("config") or {}).get("Labels") or {}
-    if labels.get(LABEL_PLAN) != plan.id or labels.get(LABEL_SET) != plan.set_name:
+    if (plan.set_name, plan.id) not in zip(*(labels.get(label, "").split(",") for label in (LABEL_SET, LABEL_PLAN)), strict=False):
         return None
     return image if all(path.exists() for path in layer_paths(image)) else None
+
+
+def tags(engine: Engine, image: Image) -> list[str]:
+    """Tags of the image's layout that name this very image, in the order of its index."""
+    layout = Layout.open(image.blobs.parent.parent)
+    return [tag for entry in layout.entries() if entry.get("digest") == image.digest and (tag := tag_of(entry))]
+
+
+def set_names(opened: Opened) -> list[str]:
+    """Names of the image's sets, in manifest order."""
+    return [cache_set.name for cache_set in opened.manifest.sets]
+
+
+def record_of(opened: Opened, name: str) -> Mapping[str, Any]:
+    """The bake record of one set: the image's own, or one that was taken over from the image to which a set was added."""
+    others = opened.record.get("sets") or {}
+    found: Mapping[str, Any] = others.get(name) or {key: value for key, value in opened.record.items() if key != "sets"}
+    return found
+
+
+def proof_of(opened: Opened, name: str) -> Mapping[str, Any] | None:
+    """The latest proof of this very image that started the set."""
+    return next((proof for proof in reversed(opened.proofs) if proof.get("set", name) == name), None)
+
+
+def verdict_of(opened: Opened, name: str) -> str:
+    """`proven`, `virtual` or `unproven` for one set; `… in sha256:…` when that was the image from which its layers were taken over unchanged."""
+    if proof := proof_of(opened, name):
+        return str(proof["verdict"])
+    before = record_of(opened, name).get("carried") or {}
+    return f"{before['verdict']} in {before['image']}, layers unchanged" if before.get("image") else "unproven"
+
+
+def plan_of(opened: Opened, name: str) -> Mapping[str, Any]:
+    """The plan of one set; images with one set keep it at the top."""
+    found: Mapping[str, Any] = next((s.raw["plan"] for s in opened.manifest.sets if s.name == name and "plan" in s.raw), opened.manifest.plan)
+    return found
 
 
 def layer_table(image: Image) -> tuple[Mapping[str, Any], ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from baker.engines.base import Engine
 from baker.errors import UsageError
 from baker.spec import Plan
-from baker.steps import images, space
+from baker.steps import images, merge, space
 from baker.steps.work import state_home
 
 
@@ -20,6 +21,32 @@ def work_directory(plan: Plan, wanted: Path | None) -> Path:
 def destination(plan: Plan, output: str) -> str:
     """`--output`, by default `oci:./<set>-<plan.id[:12]>`."""
     return output or f"oci:./{plan.set_name}-{plan.id[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The layout and tag that a build writes; `named`: the tag was given, so no other one is written."""
+
+    directory: str
+    tag: str
+    named: bool
+
+    @property
+    def reference(self) -> str:
+        """`oci:DIR:TAG`."""
+        return f"{self.directory}:{self.tag}"
+
+    def tags(self, neighbour: merge.Neighbour | None, set_name: str) -> list[str]:
+        """The tags of the finished image: its own, and without a given one the name of each of its sets."""
+        names = [set_name, *(str(entry["name"]) for entry in neighbour.sets)] if neighbour and not self.named else []
+        return list(dict.fromkeys([self.tag, *names]))
+
+
+def target(engine: Engine, destination: str, plan: Plan, named_set: bool) -> Target:
+    """Where the image goes: see merge.wanted_tag."""
+    tag = merge.wanted_tag(engine, destination, plan, named_set)
+    given = merge.has_tag(destination)
+    return Target(destination.rpartition(":")[0] if given else destination, tag, given)
 
 
 def require(engine: Engine, plan: Plan, work: Path, destination: str) -> None:
