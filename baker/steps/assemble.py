@@ -63,7 +63,7 @@ def assemble(
     base = engine.resolve(plan.base)
     kinds = sorted(surveys, key=lambda name: (by_name(name).stability, name))
     document = manifest_document(bed, warmed, kinds, surveys, facts, request)
-    variables = merge.environment(neighbour, document["sets"][0], server_env(plan, warmed.strategy, kinds))
+    variables = merge.environment(neighbour, document["sets"][0], server_env(plan, warmed.strategy, warmed.kinds))
     if neighbour is not None:
         document["sets"] = sorted([*neighbour.sets, {**document["sets"][0], "plan": document["plan"]}], key=lambda entry: str(entry["name"]))
     manifest_bytes = canonical(document)
@@ -73,7 +73,7 @@ def assemble(
     trees = [image.KindTree(name, by_name(name).stability, warmed.tree / name, surveys[name].files) for name in kinds]
     own = packer.kind_layers(plan.set_name, trees)
     all_kinds = merge.ordered([*own, *(neighbour.layers if neighbour else ())])
-    live = list(dict.fromkeys(layer.kind for layer in all_kinds))
+    live = list(dict.fromkeys([*(layer.kind for layer in all_kinds), *warmed.kinds, *merge.pinned(neighbour)]))
     start = packer.start_layer(start_zip(plan.interpreter.magic), bed.runtime.shim(plan.interpreter, plan.root), live)
     layers = (*all_kinds, start, packer.manifest_layer(manifest_bytes))
     env = image.environment(
@@ -171,7 +171,7 @@ def manifest_document(
         "serve": {
             "program": list(bed.runtime.program(plan.interpreter)),
             "argv": list(plan.serve),
-            "env": server_env(plan, strategy, kinds),  # as in the image's ENV: a kind that stayed empty is not pinned
+            "env": server_env(plan, strategy, warmed.kinds),  # as at the bake and in the image's ENV, kinds that stayed empty included
             "served": plan.model.served,
             "offline": plan.env.get("HF_HUB_OFFLINE") == "1",
             "python": plan.interpreter.executable,
@@ -186,7 +186,8 @@ def manifest_document(
             "rounds": [{"round": r["round"], "new": len(r["files"]["new"]), "changed": len(r["files"]["changed"])} for r in warmed.rounds],
             "uncovered": list(plan.uncovered),
         },
-        "kinds": [_kind(name, warmed, surveys[name], {**facts, **_env_facts(plan, strategy, kinds)}, plan) for name in kinds],
+        "kinds": [_kind(name, warmed, surveys[name], {**facts, **_env_facts(plan, strategy, warmed.kinds)}, plan) for name in kinds],
+        "pinned": list(warmed.kinds),
         **({"virtual": mark} if (mark := virtuals.mark(str(plan.document.get("virtual") or ""), bed.runtime.world(plan.serve))) else {}),
     }
     return {

@@ -49,6 +49,7 @@ _BAKED: Mapping[str, Any] = {
         {
             "strategy": {"name": str, "fail_hard": shape.TEXTS, "load_lines": [str]},
             "serve": {"reference": [[int]]},
+            "pinned": [str],
             "coverage": {"stages": [{"name!": str, "groups!": [[[int]]]}], "rounds": [dict], "uncovered": [str]},
         }
     ],

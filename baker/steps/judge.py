@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from glob import escape
 from typing import Any
 
+from baker.caches import ALL as KINDS
+from baker.caches import by_name
 from baker.inside.finding import Finding
 from baker.inside.job import JobResult
 from baker.inside.manifest import CacheSet, Pattern
@@ -47,10 +49,19 @@ def changes(result: JobResult, cache_set: CacheSet, root: str, runtime: Runtime,
         expected = expected_live(kind.files, f"{root}/sets/{cache_set.name}/{kind.name}", after)
         parts.append(compare(live, expected, after, [*kind.mutable, *again]))
         parts.append(compare(pristine, result.before.get(pristine, {}), result.after.get(pristine, {}), ()))
+    for name in empty_kinds(cache_set):
+        parts.append(compare(f"live/{name}", {}, result.after.get(f"live/{name}", {}), by_name(name).mutable))
     for name in ("home", "tmp"):
         patterns = [*transient_patterns(runtime, interpreter, name), *(OWN if name == "tmp" else ())]
         parts.append(compare(name, result.before.get(name, {}), result.after.get(name, {}), patterns))
     return merge(parts)
+
+
+def empty_kinds(cache_set: CacheSet) -> list[str]:
+    """Kinds whose variable is pinned and that came out empty: a warm start must leave them so."""
+    filled = {kind.name for kind in cache_set.kinds}
+    known = {kind.name for kind in KINDS}
+    return [name for name in cache_set.raw.get("pinned") or [] if name not in filled and name in known]
 
 
 def start_verdict(result: JobResult) -> str:

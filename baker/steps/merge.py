@@ -176,6 +176,11 @@ def carried(neighbour: Neighbour | None) -> dict[str, Any]:
     return found
 
 
+def pinned(neighbour: Neighbour | None) -> list[str]:
+    """Kinds whose variables the sets that stay pin, empty ones included."""
+    return [str(kind) for entry in (neighbour.sets if neighbour else ()) for kind in entry.get("pinned") or ()]
+
+
 def cmd(neighbour: Neighbour | None, argv: Sequence[str]) -> tuple[str, ...]:
     """The image's CMD: the first set's stays."""
     return neighbour.cmd if neighbour is not None and neighbour.cmd else tuple(argv)

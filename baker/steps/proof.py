@@ -107,7 +107,7 @@ def _start(
         name=label,
         env={k: v for k, v in env.items() if k != "PATH"},
         stages=[*bed.script.stages, bed.script.reference],
-        kinds=kinds,
+        kinds=[*kinds, *judge.empty_kinds(cache_set)],
         prefix=(plan.interpreter.executable, "-I", "-S", f"{plan.root}/start", "--"),
         record=record,
         isolate=True,
