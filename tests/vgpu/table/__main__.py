@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from baker.steps.images import open_image
 from tests.vgpu.machines import machine
 from tests.vgpu.table import render
 from tests.vgpu.table.judge import judge
-from tests.vgpu.table.play import Ground, Image, play
+from tests.vgpu.table.play import Ground, Image, namespaces, play
 from tests.vgpu.table.rows import ROWS, Row, by_name
 
 HOST = ("PATH", "LD_LIBRARY_PATH", "CUDA_HOME", "CPATH", "LIBRARY_PATH", "LANG")
+WORKERS = 2  # the two starts of a row; each keeps one core busy
 VIRTUAL = "Virtual GPU: no kernel ran. Keys, files and load lines are those of the real code; tokens and times mean nothing."
 REAL = "Real GPU."
 
@@ -36,10 +38,10 @@ def load(reference: str, set_name: str) -> Image:
     return Image(opened.layer_paths, opened.manifest, opened.env, chosen)
 
 
-def one(row: Row, image: Image, ground: Ground, say: Any) -> tuple[Row, dict[str, Any], list[Any]]:
-    """Both starts of a row, judged."""
-    through = play(image, row, ground, forced=False)
-    forced = play(image, row, ground, forced=True)
+def one(row: Row, image: Image, ground: Ground, say: Any, workers: Executor) -> tuple[Row, dict[str, Any], list[Any]]:
+    """Both starts of a row, at the same time where the executor has room, judged."""
+    starts = [workers.submit(play, image, row, ground, forced=forced) for forced in (False, True)]
+    through, forced = (start.result() for start in starts)
     kinds = [judge(row, kind.name, through, forced, [p.pattern for p in kind.mutable]) for kind in image.cache_set.kinds]
     numbers = {
         "word": through.word or "refused",
@@ -79,14 +81,15 @@ def scratch_names(image: Image, ground: Ground) -> dict[str, str]:
 
 
 def run(image: Image, ground: Ground, rows: Sequence[Row], out: Path, title: str, *, virtual: bool, say: Any) -> dict[str, Any]:
-    """Play rows and write the table after each, so that an interrupted run leaves what it has. Rows that are there already are kept."""
+    """Play rows and write the table after each, so that an interrupted run leaves what it has."""
     played: list[Any] = []
     names = scratch_names(image, ground)
     table: dict[str, Any] = {}
-    for row in rows:
-        played.append(one(row, image, ground, say))
-        table = render.document(header(image, title, virtual), played)
-        render.write(table, out, names)
+    with ThreadPoolExecutor(WORKERS) as workers:
+        for row in rows:
+            played.append(one(row, image, ground, say, workers))
+            table = render.document(header(image, title, virtual), played)
+            render.write(table, out, names)
     return table
 
 
@@ -118,6 +121,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     where.add_argument("--machines", default="", help="folder of the stand-in libraries")
     where.add_argument("--here", action="store_true", help="only rows that need no other machine")
     given = parser.parse_args(argv)
+    if not namespaces():
+        print("the truth table needs mount namespaces (unshare -m): run it as root", file=sys.stderr)
+        return 3
     image = load(given.image, given.set)
     rows = [by_name(name) for name in given.rows.split(",")] if given.rows else [row for row in ROWS if row.one_machine or given.machines]
     with tempfile.TemporaryDirectory(prefix="baker-table-") as directory:

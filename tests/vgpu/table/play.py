@@ -19,7 +19,7 @@ from typing import Any
 
 from baker.inside.inventory import inventory
 from baker.inside.manifest import CacheSet, Manifest
-from baker.pack.unpack import unpack
+from baker.pack.unpack import remove, unpack
 from baker.runtimes import vllm_data
 from baker.steps.changes import expected_live
 from tests.vgpu.table.judge import COLD, USE, Played
@@ -98,26 +98,24 @@ def environment(image: Image, row: Row, ground: Ground, fresh: Path, root: str) 
     return env
 
 
-def prepare(image: Image, row: Row, forced: bool) -> dict[str, Any]:
-    """Unpack the image at its root, damage it, fill live when forced. Returns live's inventory by kind."""
-    root = Path(image.manifest.root)
-    unpack(image.layers, str(root))
-    pristine = root / "sets" / image.cache_set.name
+def prepare(image: Image, row: Row, forced: bool, place: Path, live: Path) -> dict[str, Any]:
+    """Unpack the image at `place`, damage it, fill live when forced. Returns live's inventory by kind."""
+    unpack(image.layers, str(place))
+    pristine = place / "sets" / image.cache_set.name
     if row.damage:
         for directory in [pristine, *(path for path in pristine.rglob("*") if path.is_dir())]:
             directory.chmod(0o755)
         DAMAGE[row.damage](pristine)
     if forced:
         for kind in image.cache_set.kinds:
-            shutil.copytree(pristine / kind.name, root / "live" / kind.name, dirs_exist_ok=True)
-        for path in (root / "live").rglob("*"):
+            shutil.copytree(pristine / kind.name, live / kind.name, dirs_exist_ok=True)
+        for path in live.rglob("*"):
             path.chmod(0o775 if path.is_dir() else 0o664)
-    return look(image)
+    return look(image, live)
 
 
-def look(image: Image) -> dict[str, Any]:
+def look(image: Image, live: Path) -> dict[str, Any]:
     """live by kind."""
-    live = Path(image.manifest.root) / "live"
     return {kind.name: inventory(str(live / kind.name)) for kind in image.cache_set.kinds if (live / kind.name).is_dir()}
 
 
@@ -161,22 +159,39 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         return
 
 
-def _wrapped(row: Row, words: list[str], root: str) -> list[str]:
-    """The command in a mount namespace whose root file system is read-only, live a tmpfs, temporary directories writable."""
-    if not row.read_only:
-        return words
-    script = f'mount --bind "{root}" "{root}" && mount -o remount,ro,bind "{root}" && mount -t tmpfs tmpfs "{root}/live" && exec "$@"'
-    return ["unshare", "-m", "sh", "-c", script, "sh", *words]
+# In a mount namespace of its own: the unpacked image at its root, and what a row wants of it.
+NAMESPACE = """set -e
+mount --bind "$1" "$2"
+if [ "$3" != "$1/live" ]; then mount -o remount,ro,bind "$2"; mount --bind "$3" "$2/live"; fi
+uid=$4; shift 4
+if [ "$uid" != 0 ]; then exec setpriv --reuid "$uid" --regid 0 --clear-groups "$@"; fi
+exec "$@"
+"""
+
+
+def namespaces() -> bool:
+    """Whether mount namespaces can be made here; without them rows with another user or a read-only root cannot be played."""
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+def _wrapped(row: Row, words: list[str], place: Path, live: Path, root: str) -> list[str]:
+    Path(root).mkdir(parents=True, exist_ok=True)
+    return ["unshare", "-m", "sh", "-c", NAMESPACE, "sh", str(place), root, str(live), str(row.uid), *words]
 
 
 def play(image: Image, row: Row, ground: Ground, *, forced: bool, limit: float = LIMIT_S) -> Played:
     """One start. Raises OSError when the place itself fails."""
     root = image.manifest.root
-    before = prepare(image, row, forced)
     fresh = Path(tempfile.mkdtemp(prefix="table-", dir=ground.scratch))
     for path in (fresh, fresh / "home", fresh / "tmp"):
         path.mkdir(exist_ok=True)
         path.chmod(0o777)
+    place = fresh / "root"
+    live = fresh / "live" if row.read_only else place / "live"
+    if row.read_only:
+        live.mkdir()
+        live.chmod(0o775)
+    before = prepare(image, row, forced, place, live)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -185,11 +200,9 @@ def play(image: Image, row: Row, ground: Ground, *, forced: bool, limit: float =
     env = environment(image, row, ground, fresh, root)
     log = fresh / "log"
     began = time.monotonic()
-    user = {"user": row.uid, "group": 0, "extra_groups": []} if row.uid else {}
     with log.open("wb") as sink:
-        process = subprocess.Popen(
-            _wrapped(row, words, root), env=env, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True, **user
-        )
+        wrapped = _wrapped(row, words, place, live, root)
+        process = subprocess.Popen(wrapped, env=env, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True)
         try:
             names = [row.serve.get("--served-model-name") or server[len(image.cache_set.serve["program"])]]
             status = _serve(process, port, names, limit)
@@ -197,7 +210,8 @@ def play(image: Image, row: Row, ground: Ground, *, forced: bool, limit: float =
             _end(process)
     text = log.read_text(errors="replace")
     said, codes, word, seen = _said(image, fresh / "status.json", forced)
-    after = look(image)
+    after = look(image, live)
+    remove(place)
     seconds = round(time.monotonic() - began, 1)
     found = before if forced else seen(before, after)
     return Played(status, seconds, found, after, lines(image, text), error(text), said, codes, word)
