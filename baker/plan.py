@@ -19,6 +19,7 @@ from typing import Any
 
 from baker import __version__, hub, plancheck, profiles
 from baker import virtual as virtuals
+from baker.caches.gpu import cuda_version
 from baker.engines.base import Engine
 from baker.errors import MachineError, UsageError
 from baker.executors.base import Executor
@@ -47,6 +48,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
     interpreter = inspect_interpreter(_python(request.python), executor)
     version = runtime.version(interpreter)
     runtime.require(interpreter, target)
+    require_driver(found, interpreter)
     model = hub.resolve(request.model, request.served_model or None, request.weights)
     extra, transport = split_transport((*profile.serve, *request.serve), runtime.transport())
     serve = runtime.serve(model, target, extra)
@@ -204,7 +206,7 @@ def require_gpu(target: Target, executor: Executor, virtual: bool = False) -> Ma
     """Look for the GPU before anything costs. Raises MachineError; returns the facts and `virtual` as in baker.virtual ({} for a CPU target)."""
     if not target.is_gpu:
         return {}
-    names = ["gpu.count", "gpu.name", "gpu.cc", "gpu.error", "gpu.virtual", "cuda.library"]
+    names = ["gpu.count", "gpu.name", "gpu.cc", "gpu.error", "gpu.virtual", "cuda.library", "cuda.driver_api", "driver.version"]
     facts = executor.probe({"names": names, "python": sys.executable})
     if not facts.get("gpu.count"):
         raise MachineError(
@@ -232,6 +234,20 @@ def require_gpu(target: Target, executor: Executor, virtual: bool = False) -> Ma
             remedy="vLLM's artifacts are keyed by the product name: run baker on that product",
         )
     return {**facts, "virtual": virtuals.mode(facts, virtual, os.environ)}
+
+
+def require_driver(facts: Mapping[str, Any], interpreter: Interpreter) -> None:
+    """Raise MachineError when the driver serves an older CUDA major version than the server's torch was built with (case O-19)."""
+    need = cuda_version({f"pkg.{name}": version for name, version in interpreter.packages.items()}).partition(".")[0]
+    here = str(facts.get("cuda.driver_api") or "")
+    if need and here and int(here.partition(".")[0]) < int(need):
+        raise MachineError(
+            f"the driver serves CUDA {here}, and the server's torch needs CUDA {need}",
+            code="driver-too-old",
+            found=f"driver {facts.get('driver.version') or 'of unknown version'}, CUDA {here}",
+            expected=f"CUDA {need}.0 or newer",
+            remedy=f"install a newer driver, or pass --python with an environment built for CUDA {here.partition('.')[0]}",
+        )
 
 
 def inspect_interpreter(python: str, executor: Executor) -> Interpreter:

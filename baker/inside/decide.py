@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from baker.inside import libcuda, noexec
 from baker.inside import manifest as manifests
@@ -89,9 +89,9 @@ def _is_path(value: Any) -> bool:
         return False
 
 
-def _driver(manifest: manifests.Manifest) -> List[str]:
-    """The driver's library, where a kind has Triton link against it."""
-    pinned = any(libcuda.VARIABLE in kind.variables for cache_set in manifest.sets for kind in cache_set.kinds)
+def _driver(manifest: manifests.Manifest, env: Mapping[str, str]) -> List[str]:
+    """The driver's library, where the image has Triton link against it."""
+    pinned = libcuda.VARIABLE in env or any(libcuda.VARIABLE in kind.variables for cache_set in manifest.sets for kind in cache_set.kinds)
     return ["cuda.library"] if pinned else []
 
 
@@ -105,7 +105,11 @@ def decide(settings: Settings) -> Decision:
     if manifest is None:
         return _nothing(findings, digest)
     python, dist_info = _interpreter(manifest)
-    names = wanted_facts(manifest) + _driver(manifest) + [row.fact for cache_set in manifest.sets for kind in cache_set.kinds for row in kind.rows]
+    names = (
+        wanted_facts(manifest)
+        + _driver(manifest, settings.env)
+        + [row.fact for cache_set in manifest.sets for kind in cache_set.kinds for row in kind.rows]
+    )
     facts = observe(names, python, dist_info, settings.env)
     if manifest.raw.get("unproven") is True:
         findings.append(

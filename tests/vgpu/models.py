@@ -74,10 +74,10 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def dense(directory: Path, python: str) -> Path:
+def dense(directory: Path, python: str, env: Mapping[str, str]) -> Path:
     """The tiny Qwen2 with tokenizer and real weights, made by bench/tiny_model.py in the server's environment."""
     if not (directory / "config.json").is_file():
-        subprocess.run([python, str(REPOSITORY / "bench" / "tiny_model.py"), str(directory)], check=True, capture_output=True)
+        subprocess.run([python, str(REPOSITORY / "bench" / "tiny_model.py"), str(directory)], env=dict(env), check=True, capture_output=True)
     return directory
 
 

@@ -51,7 +51,7 @@ class Suite:
 
     def model(self, name: str) -> Path:
         """The dense model, or one of models.FAMILIES."""
-        tokenizer = models.dense(self.bed / "models" / "dense", self.python)
+        tokenizer = models.dense(self.bed / "models" / "dense", self.python, self.environment(self.machine()))
         return tokenizer if name == "dense" else models.family(name, self.bed / "models" / name, tokenizer)
 
     def environment(self, folder: Path, **more: str) -> dict[str, str]:

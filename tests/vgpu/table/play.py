@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baker.inside.inventory import inventory
 from baker.inside.manifest import CacheSet, Manifest
+from baker.pack.tree import inventory
 from baker.pack.unpack import remove, unpack
 from baker.runtimes import vllm_data
 from baker.steps.changes import expected_live
@@ -116,7 +116,7 @@ def prepare(image: Image, row: Row, forced: bool, place: Path, live: Path) -> di
 
 def look(image: Image, live: Path) -> dict[str, Any]:
     """live by kind."""
-    return {kind.name: inventory(str(live / kind.name)) for kind in image.cache_set.kinds if (live / kind.name).is_dir()}
+    return {kind.name: inventory(live / kind.name) for kind in image.cache_set.kinds if (live / kind.name).is_dir()}
 
 
 def _post(port: int, body: Mapping[str, Any], timeout: float) -> int:
