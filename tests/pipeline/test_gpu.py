@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from baker.engines.oci import Oci
+from baker.executors.local import Local
 from baker.pack.unpack import unpack
 from baker.steps.images import Opened, open_image
 from tests.pipeline.bakes import LOADS, Done, Site
@@ -143,3 +144,24 @@ def test_start_links_this_machines_driver_for_triton(baked: Done, site: Site, li
     link = site.root / "live" / ".libcuda" / "libcuda.so.1"
     assert link.is_symlink(), done.stderr
     assert link.readlink() == libraries / "libcuda.so.1"
+
+
+def test_chosen_gpus_reach_the_server_as_the_first_ones_and_stay_out_of_the_image(
+    site: Site, libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # case O-07: CUDA renumbers what CUDA_VISIBLE_DEVICES names; the image must not pin the builder's choice
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    assert Local().environment()["CUDA_VISIBLE_DEVICES"] == "3"
+    done = build(site, libraries, "--gpu", H100, "--no-prove", name="third", CUDA_VISIBLE_DEVICES="3", **SWITCH)
+    assert done.code == 0, done.text
+    opened = open_image(Oci(), Oci().read(done.document["reference"]))
+    assert "CUDA_VISIBLE_DEVICES" not in opened.env
+    assert "CUDA_VISIBLE_DEVICES" not in opened.manifest.sets[0].serve["env"]
+
+
+def test_an_assembler_that_does_not_know_the_architecture(libraries: Path, tmp_path_factory: pytest.TempPathFactory, site: Site) -> None:  # case O-22
+    line = "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'"
+    place = Site(tmp_path_factory.mktemp("ptxas") / "site", site.python, {**LOADS, "die": {"when": "start", "at": 1, "first": line, "last": line}})
+    done = build(place, libraries, "--gpu", H100, name="x", **SWITCH)
+    assert done.code == 4, done.text
+    assert "sm_121a" in done.error["found"]
+    assert "TRITON_PTXAS_PATH" in done.error["remedy"]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from baker.engines.oci import Oci
+from baker.pack.unpack import unpack
 from baker.steps.images import open_image
 from tests.vgpu.machines import machine
 from tests.vgpu.table import render
@@ -85,6 +86,7 @@ def run(image: Image, ground: Ground, rows: Sequence[Row], out: Path, title: str
     played: list[Any] = []
     names = scratch_names(image, ground)
     table: dict[str, Any] = {}
+    unpack(image.layers, image.manifest.root)
     with ThreadPoolExecutor(WORKERS) as workers:
         for row in rows:
             played.append(one(row, image, ground, say, workers))

@@ -19,7 +19,7 @@ from typing import Any
 
 from baker.inside.manifest import CacheSet, Manifest
 from baker.pack.tree import inventory
-from baker.pack.unpack import remove, unpack
+from baker.pack.unpack import remove
 from baker.runtimes import vllm_data
 from baker.steps.changes import expected_live
 from tests.vgpu.table.judge import COLD, USE, Played
@@ -99,8 +99,8 @@ def environment(image: Image, row: Row, ground: Ground, fresh: Path, root: str) 
 
 
 def prepare(image: Image, row: Row, forced: bool, place: Path, live: Path) -> dict[str, Any]:
-    """Unpack the image at `place`, damage it, fill live when forced. Returns live's inventory by kind."""
-    unpack(image.layers, str(place))
+    """Copy the unpacked image to `place`, damage it, fill live when forced. Returns live's inventory by kind."""
+    shutil.copytree(image.manifest.root, place, symlinks=True)
     pristine = place / "sets" / image.cache_set.name
     if row.damage:
         for directory in [pristine, *(path for path in pristine.rglob("*") if path.is_dir())]:

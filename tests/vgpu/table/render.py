@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ WORDS = {"use": "use", "cold": "cold"}
 def scrub(text: str, names: Mapping[str, str]) -> str:
     """Replace directories of this machine by their names, longest first."""
     for path, name in sorted(names.items(), key=lambda pair: -len(pair[0])):
-        text = text.replace(path, name)
+        text = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w-])", name.replace("\\", r"\\"), text)
     return text
 
 
