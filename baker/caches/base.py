@@ -46,6 +46,10 @@ class CacheKind(Protocol):
         """Decide over one regular file, `path` relative to the kind's root; debris of any kind is gone by then (baker.pack.content)."""
         ...
 
+    def unit(self, path: str) -> str:
+        """The entry that the path belongs to, as a path: what --allow-partial leaves out together. A hard finding's text begins with such a path."""
+        ...
+
     def role(self, path: str) -> str:
         """ "inert" for files that nothing runs (IR, sources, diagnostics), else "code"."""
         ...

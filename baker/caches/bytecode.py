@@ -38,6 +38,10 @@ class Bytecode:
         """Only `.pyc` files."""
         return KEEP if path.endswith(".pyc") else Keep("drop", "not byte code")
 
+    def unit(self, path: str) -> str:
+        """Each file is for itself."""
+        return path
+
     def role(self, path: str) -> str:
         """Byte code is code."""
         return "code"

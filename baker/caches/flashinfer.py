@@ -55,6 +55,11 @@ class Flashinfer:
             return Keep("drop", "not in FlashInfer's workspace")
         return KEEP
 
+    def unit(self, path: str) -> str:
+        """The module's directory: ninja builds what lacks one of its files."""
+        match = _MODULE.match(path + "/")
+        return path if match is None or match[3] == "tmp" else "/".join(path.split("/")[:6])
+
     def role(self, path: str) -> str:
         """Only the linked modules and the tactics are used on a hit."""
         return "inert" if path.endswith(_INERT) else "code"
@@ -93,9 +98,9 @@ def _module(root: Path, directory: str, names: Sequence[str]) -> list[Finding]:
     module = directory.rpartition("/")[2]
     shared = [name for name in names if name.endswith(".so")]
     if "build.ninja" not in names and not module.endswith("_cute_dsl"):
-        return [_finding(f"module {module} has no build.ninja", ", ".join(sorted(names)[:4]), "build.ninja")]
+        return [_finding(f"{directory} has no build.ninja", ", ".join(sorted(names)[:4]), "build.ninja")]
     if not shared and not module.endswith("_cute_dsl"):
-        return [_finding(f"module {module} was not linked: its build did not end", ", ".join(sorted(names)[:4]), f"{module}.so")]
+        return [_finding(f"{directory} was not linked: its build did not end", ", ".join(sorted(names)[:4]), f"{module}.so")]
     for name in shared:
         with (root / directory / name).open("rb") as file:
             if file.read(4) != b"\x7fELF":
@@ -103,7 +108,7 @@ def _module(root: Path, directory: str, names: Sequence[str]) -> list[Finding]:
         made = (root / directory / name).stat().st_mtime_ns
         newer = [other for other in names if other.endswith(".o") and (root / directory / other).stat().st_mtime_ns > made]
         if newer:
-            return [_finding(f"module {module} would be linked again: {newer[0]} is newer than {name}", newer[0], "older objects")]
+            return [_finding(f"{directory} would be linked again: {newer[0]} is newer than {name}", newer[0], "older objects")]
     return []
 
 

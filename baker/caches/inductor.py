@@ -42,6 +42,10 @@ class Inductor:
             return Keep("drop", "Triton entries below Inductor's directory are per device index: pin TRITON_CACHE_DIR")
         return KEEP
 
+    def unit(self, path: str) -> str:
+        """Each file is for itself."""
+        return path
+
     def role(self, path: str) -> str:
         """C++ and IR sources are not run on a hit."""
         return "inert" if any(fnmatchcase(path, pattern) for pattern in _INERT) else "code"

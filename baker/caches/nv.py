@@ -35,6 +35,10 @@ class Nv:
         """The format is closed: all or nothing."""
         return KEEP
 
+    def unit(self, path: str) -> str:
+        """Each file is for itself."""
+        return path
+
     def role(self, path: str) -> str:
         """Machine code."""
         return "code"

@@ -46,6 +46,10 @@ class Triton:
             return Keep("drop", "half-written entry of a writer that died")
         return KEEP
 
+    def unit(self, path: str) -> str:
+        """The key's directory: an entry without one of its files is a miss, or crashes Triton."""
+        return path.partition("/")[0]
+
     def role(self, path: str) -> str:
         """On a hit only cubin, metadata and modules are used; IR and PTX are for people."""
         return "inert" if path.endswith(_INERT) else "code"

@@ -56,6 +56,10 @@ class Vllm:
             return KEEP
         return Keep("drop", next((reason for pattern, reason in _NEVER if fnmatchcase(path, pattern)), "not a cache sub-tree that baker knows"))
 
+    def unit(self, path: str) -> str:
+        """Each file is for itself."""
+        return path
+
     def role(self, path: str) -> str:
         """Diagnostics are inert."""
         return "inert" if any(fnmatchcase(path, pattern) for pattern in _INERT) else "code"

@@ -122,7 +122,9 @@ def _surveys(bed: Bed, warmed: Warmed, secrets: Mapping[str, str], allow_partial
         result = survey(warmed.tree / name, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=chosen)
         hard = [f for f in result.findings if f.severity == "hard"]
         if hard and allow_partial:
-            partial[name] = sorted(f.path for f in result.files if any(finding.message.startswith(f"{f.path} is ") for finding in hard))
+            kind = by_name(name)
+            named = {kind.unit(finding.message.partition(" ")[0]) for finding in hard}
+            partial[name] = sorted(f.path for f in result.files if kind.unit(f.path) in named)
             result = survey(warmed.tree / name, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=[*chosen, *partial[name]])
         lacking = [f for f in bed.runtime.problems(bed.plan.serve, name, [file.path for file in result.files]) if f not in result.findings]
         result = replace(result, findings=(*result.findings, *lacking))

@@ -78,6 +78,22 @@ def test_damaged_flashinfer_trees_are_named(name: str, tmp_path: Path) -> None:
     assert any(bad.names in finding.line() for finding in found)
 
 
+@pytest.mark.parametrize(
+    ("kind", "damages", "make"), [("triton", gpu_trees.TRITON, gpu_trees.triton), ("flashinfer", gpu_trees.FLASHINFER, gpu_trees.flashinfer)]
+)
+def test_leaving_the_named_entries_out_leaves_a_sound_tree(kind: str, damages: Any, make: Any, tmp_path: Path) -> None:
+    for name, bad in damages.items():
+        root = tmp_path / name
+        bad.make(root, make(root))
+        cache = by_name(kind)
+        paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+        named = {cache.unit(finding.message.partition(" ")[0]) for finding in cache.problems(root, paths)}
+        rest = [path for path in paths if cache.unit(path) not in named]
+        whole_tree = {"moved", "mixed"}  # no single entry is at fault there: the bake is refused
+        left = [finding for finding in cache.problems(root, rest) if finding.code not in ("triton-path", "triton-mixed")]
+        assert name in whole_tree or (left == [] and len(rest) < len(paths)), name
+
+
 @pytest.mark.parametrize(("abi", "sm"), [(7, 80), (7, 90), (8, 90), (8, 100), (8, 121)])
 def test_capability_stands_in_the_elf_header(abi: int, sm: int) -> None:
     assert capability(gpu_trees.cubin(sm, abi)) == sm

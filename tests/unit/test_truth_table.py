@@ -93,3 +93,10 @@ def test_the_page_holds_every_row_and_no_path_of_this_machine() -> None:
     assert "<there> died" in text
     assert "/secret" not in text
     assert table["disagreements"] == []
+
+
+def test_rows_that_are_played_again_replace_the_old_ones() -> None:
+    old = [{"name": "same", "agrees": False}, {"name": "uid", "agrees": False}, {"name": "forgotten", "agrees": False}]
+    table = render.merged({"rows": [{"name": "same", "agrees": True}], "disagreements": []}, old, ["same", "uid"])
+    assert [row["name"] for row in table["rows"]] == ["same", "uid"]
+    assert table["disagreements"] == ["uid"]

@@ -19,18 +19,28 @@ EXPORT E cudaGetLastError(void) {
 }
 EXPORT E cudaPeekAtLastError(void) { return vgpu_last_error; }
 EXPORT const char *cudaGetErrorString(E e) {
-  return e == 0                           ? "no error"
-         : e == cudaErrorMemoryAllocation ? "out of memory"
-         : e == cudaErrorNoDevice         ? "no CUDA-capable device is detected"
-                                          : "stand-in GPU error";
+  return e == 0                             ? "no error"
+         : e == cudaErrorMemoryAllocation   ? "out of memory"
+         : e == cudaErrorNoDevice           ? "no CUDA-capable device is detected"
+         : e == cudaErrorInsufficientDriver ? "CUDA driver version is insufficient for CUDA runtime version"
+                                            : "stand-in GPU error";
 }
 EXPORT const char *cudaGetErrorName(E e) { return e ? "cudaErrorVgpu" : "cudaSuccess"; }
 EXPORT E cudaDriverGetVersion(int *v) { R(cuDriverGetVersion(v)); }
 EXPORT E cudaRuntimeGetVersion(int *v) {
-  *v = 13000;
+  *v = RUNTIME_VERSION;
   return 0;
 }
+/* Minor version compatibility ends at the major version: an older driver serves nothing (CUDA programming guide, CUDA Compatibility). */
+static int driver_too_old(void) {
+  if (vgpu_cuda_version() / 1000 >= RUNTIME_VERSION / 1000)
+    return 0;
+  vgpu_last_error = cudaErrorInsufficientDriver;
+  return 1;
+}
 EXPORT E cudaGetDeviceCount(int *n) {
+  if (driver_too_old())
+    return vgpu_last_error;
   *n = vgpu_count();
   if (!*n) {
     vgpu_last_error = cudaErrorNoDevice;
@@ -43,6 +53,8 @@ EXPORT E cudaGetDevice(int *d) {
   return 0;
 }
 EXPORT E cudaSetDevice(int d) {
+  if (driver_too_old())
+    return vgpu_last_error;
   if (d < 0 || d >= vgpu_count()) {
     vgpu_last_error = cudaErrorInvalidDevice;
     return vgpu_last_error;

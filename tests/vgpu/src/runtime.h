@@ -1,5 +1,6 @@
 /* Shared by the parts of the stand-in libcudart. */
 #pragma once
+#define RUNTIME_VERSION 13000 /* as cudaRuntimeGetVersion counts */
 extern __thread cudaError_t vgpu_last_error;
 /* Return a driver's answer as the runtime's, remembered for cudaGetLastError. */
 #define R(x)                                                                                                           \

@@ -82,15 +82,16 @@ def scratch_names(image: Image, ground: Ground) -> dict[str, str]:
 
 
 def run(image: Image, ground: Ground, rows: Sequence[Row], out: Path, title: str, *, virtual: bool, say: Any) -> dict[str, Any]:
-    """Play rows and write the table after each, so that an interrupted run leaves what it has."""
+    """Play rows and write the table after each, so that an interrupted run leaves what it has; rows that are not played again stay."""
     played: list[Any] = []
     names = scratch_names(image, ground)
+    kept = render.rows_of(out)
     table: dict[str, Any] = {}
     unpack(image.layers, image.manifest.root)
     with ThreadPoolExecutor(WORKERS) as workers:
         for row in rows:
             played.append(one(row, image, ground, say, workers))
-            table = render.document(header(image, title, virtual), played)
+            table = render.merged(render.document(header(image, title, virtual), played), kept, [known.name for known in ROWS])
             render.write(table, out, names)
     return table
 

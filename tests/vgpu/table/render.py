@@ -29,6 +29,20 @@ def document(header: Mapping[str, Any], played: Sequence[tuple[Row, Mapping[str,
     return {**header, "disagreements": [row["name"] for row in rows if not row["agrees"]], "rows": rows}
 
 
+def rows_of(out: Path) -> list[Mapping[str, Any]]:
+    """Rows of an earlier run of the same evidence file; [] when there is none."""
+    path = out.with_suffix(".json")
+    return list(json.loads(path.read_text())["rows"]) if path.is_file() else []
+
+
+def merged(table: Mapping[str, Any], kept: Sequence[Mapping[str, Any]], order: Sequence[str]) -> dict[str, Any]:
+    """The table with the rows of an earlier run that were not played again, in the order of the rows' file."""
+    new = {row["name"]: row for row in table["rows"]}
+    rows = {row["name"]: row for row in kept if row["name"] in order} | new
+    found = [rows[name] for name in order if name in rows]
+    return {**table, "rows": found, "disagreements": [row["name"] for row in found if not row["agrees"]]}
+
+
 def _cell(judged: Mapping[str, Any]) -> str:
     def one(outcome: Mapping[str, Any]) -> str:
         return outcome["what"] + (f" (+{outcome['new']})" if outcome["new"] and outcome["what"] != "hit" else "")
