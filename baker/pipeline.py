@@ -191,6 +191,7 @@ def prove_reference(
             expected=plan.interpreter.version,
             remedy="prove in the base's own environment",
         )
+    planning.require_gpu(plan.target, ports.executor, virtual=False, marked=bool(plan.document.get("virtual")))
     directory = Work(places.work_directory(plan, work))
     with ports.executor.claim(plan.root, directory.directory, plan.interpreter.executable) as place:
         place.link_model(plan.model.path, plan.model.served)

@@ -202,8 +202,11 @@ def _base(request: BuildRequest) -> str:
     )
 
 
-def require_gpu(target: Target, executor: Executor, virtual: bool = False) -> Mapping[str, Any]:
-    """Look for the GPU before anything costs. Raises MachineError; returns the facts and `virtual` as in baker.virtual ({} for a CPU target)."""
+def require_gpu(target: Target, executor: Executor, virtual: bool = False, marked: bool = False) -> Mapping[str, Any]:
+    """Look for the GPU before anything costs. Raises MachineError; returns the facts and `virtual` as in baker.virtual ({} for a CPU target).
+
+    `virtual`: the user asked for a stand-in. `marked`: one is fine too, for what was baked on one is never called proven there.
+    """
     if not target.is_gpu:
         return {}
     names = ["gpu.count", "gpu.name", "gpu.cc", "gpu.error", "gpu.virtual", "cuda.library", "cuda.driver_api", "driver.version"]
@@ -233,7 +236,7 @@ def require_gpu(target: Target, executor: Executor, virtual: bool = False) -> Ma
             expected=target.product,
             remedy="vLLM's artifacts are keyed by the product name: run baker on that product",
         )
-    return {**facts, "virtual": virtuals.mode(facts, virtual, os.environ)}
+    return {**facts, "virtual": "" if marked else virtuals.mode(facts, virtual, os.environ)}
 
 
 def require_driver(facts: Mapping[str, Any], interpreter: Interpreter) -> None:

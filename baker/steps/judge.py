@@ -20,7 +20,7 @@ from baker.inside.job import JobResult
 from baker.inside.manifest import CacheSet, Pattern
 from baker.runtimes.base import Runtime
 from baker.spec import Interpreter
-from baker.steps import loads
+from baker.steps import loads, virtually
 from baker.steps.changes import Changes, compare, expected_live, merge
 from baker.steps.rounds import stage_times, transient_patterns
 
@@ -45,7 +45,7 @@ def changes(result: JobResult, cache_set: CacheSet, root: str, runtime: Runtime,
         live, pristine = f"live/{kind.name}", f"sets/{kind.name}"
         after = result.after.get(live, {})
         again = [Pattern(escape(path), "left out by --allow-partial, so a start may write it again") for path in left_out.get(kind.name, ())]
-        again += [Pattern(pattern, "a choice by time, left out of a bake without the GPU") for pattern in virtually_left_out(cache_set, kind.name)]
+        again += [Pattern(pattern, "a choice by time, left out of a bake without the GPU") for pattern in virtually.left_out(cache_set, kind.name)]
         expected = expected_live(kind.files, f"{root}/sets/{cache_set.name}/{kind.name}", after)
         parts.append(compare(live, expected, after, [*kind.mutable, *again]))
         parts.append(compare(pristine, result.before.get(pristine, {}), result.after.get(pristine, {}), ()))
@@ -127,7 +127,7 @@ def start(name: str, result: JobResult, changed: Changes, tokens: Sequence[Seque
             Finding("proof-uncounted", "hard", "", f"{name}: requests did not have their lengths: {uncounted[0]}", len(uncounted), 0, "read the log")
         )
     match = compare_tokens(tokens, cache_set)
-    if not virtual(cache_set) and (match["equal"] != match["prompts"] or match["prompts"] == 0):
+    if not virtually.baked(cache_set) and (match["equal"] != match["prompts"] or match["prompts"] == 0):
         found.append(
             Finding(
                 "proof-tokens",
@@ -255,24 +255,9 @@ def first_requests(bare: Sequence[JobResult]) -> list[Finding]:
     ]
 
 
-def virtual(cache_set: CacheSet) -> bool:
-    """Whether the set was baked on a stand-in driver, on which no kernel runs."""
-    return bool(cache_set.raw.get("virtual"))
-
-
-def virtually_left_out(cache_set: CacheSet, kind: str) -> list[str]:
-    """Patterns of the kind's files that a bake with --virtual leaves out, so that the first start writes them."""
-    mark = cache_set.raw.get("virtual")
-    patterns = mark.get("left_out") if isinstance(mark, dict) else None
-    return [str(p).partition("/")[2] for p in patterns or [] if str(p).startswith(f"{kind}/")] if isinstance(patterns, list) else []
-
-
 def meaning(cache_set: CacheSet, weights: str) -> list[Finding]:
     """When equal tokens prove nothing (soft, said)."""
     expected = expected_tokens(cache_set)
-    if virtual(cache_set):
-        text = "virtual GPU: no kernel ran, so tokens, steps and times are not meaningful"
-        return [Finding("virtual-gpu", "soft", "", text, "a stand-in driver", "a real GPU", "prove on the real GPU: baker prove REF")]
     if weights == "dummy":
         return [
             Finding("tokens-not-meaningful", "soft", "", "dummy weights: equal tokens prove little", "dummy", "real", "prove with the real weights")

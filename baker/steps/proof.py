@@ -16,7 +16,7 @@ from baker.errors import ArtifactError, WarmupError
 from baker.inside.finding import Finding
 from baker.inside.job import JobResult, Watch
 from baker.inside.manifest import CacheSet, Manifest
-from baker.steps import judge
+from baker.steps import judge, virtually
 from baker.steps.jobs import Bed, make_job
 from baker.steps.rounds import phases, reference_tokens, require_ok, times
 
@@ -66,6 +66,7 @@ def prove(
             expected=bed.plan.set_name,
             remedy="build it again",
         )
+    machine = virtually.here(bed)
     got = _Collected()
     left_out: judge.LeftOut = cold.get("partial") or {}
     hard_env = dict(cache_set.strategy.get("fail_hard") or {})
@@ -83,16 +84,16 @@ def prove(
         say(f"proof: start {name}: {_summary(result, got.starts[-1])}")
         if any(finding.severity == "hard" for finding in got.findings):
             break  # it has failed already; more starts would only cost time
-    virtual = judge.virtual(cache_set)
     findings = [
         *got.findings,
         *judge.isolation(got.bare),
-        *([] if virtual else judge.step_time(got.bare, cold)),
-        *([] if virtual else judge.first_requests(got.bare)),
+        *([] if machine or virtually.baked(cache_set) else judge.step_time(got.bare, cold)),
+        *([] if machine else judge.first_requests(got.bare)),
         *judge.recorder(got.recorded, cold),
     ]
-    findings += [*judge.meaning(cache_set, bed.plan.weights), *judge.partial(left_out)]
-    document = _document(bed, digest, cache_set, got, cold, findings)
+    meaning = [] if machine or virtually.baked(cache_set) else judge.meaning(cache_set, bed.plan.weights)
+    findings += [*meaning, *virtually.findings(cache_set, machine, got.bare), *judge.partial(left_out)]
+    document = _document(bed, digest, cache_set, got, cold, findings, machine)
     return Proof(document, tuple(findings))
 
 
@@ -165,7 +166,9 @@ def _summary(result: JobResult, start: Mapping[str, Any]) -> str:
     return text + f", ready after {result.ready_s or 0:.1f} s" + (f" (engine init {init:.1f} s)" if init is not None else "")
 
 
-def _document(bed: Bed, digest: str, cache_set: CacheSet, got: _Collected, cold: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
+def _document(
+    bed: Bed, digest: str, cache_set: CacheSet, got: _Collected, cold: Mapping[str, Any], findings: Sequence[Finding], machine: bool
+) -> dict[str, Any]:
     first = (cold.get("rounds") or [{}])[0]
     cold_phases = first.get("phases_s", {})
     warm_phases = {
@@ -179,7 +182,7 @@ def _document(bed: Bed, digest: str, cache_set: CacheSet, got: _Collected, cold:
         "image": digest,
         "plan": bed.plan.id,
         "set": cache_set.name,
-        "verdict": "failed" if hard else "virtual" if judge.virtual(cache_set) else "proven",
+        "verdict": "failed" if hard else "virtual" if machine else "proven",
         "strategy": cache_set.strategy.get("name"),
         "weights": bed.plan.weights,
         "isolation": {

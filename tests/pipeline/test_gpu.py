@@ -15,7 +15,7 @@ from baker.engines.oci import Oci
 from baker.executors.local import Local
 from baker.pack.unpack import unpack
 from baker.steps.images import Opened, open_image
-from tests.pipeline.bakes import LOADS, Done, Site
+from tests.pipeline.bakes import LOADS, Done, Site, finish, spawn
 from tests.sim.install import make_runtime
 from tests.vgpu.quick import bed
 
@@ -165,3 +165,12 @@ def test_an_assembler_that_does_not_know_the_architecture(libraries: Path, tmp_p
     assert done.code == 4, done.text
     assert "sm_121a" in done.error["found"]
     assert "TRITON_PTXAS_PATH" in done.error["remedy"]
+
+
+def test_prove_on_a_stand_in_never_says_proven(baked: Done, site: Site, libraries: Path) -> None:
+    env = {"LD_LIBRARY_PATH": str(libraries)}
+    again = finish(spawn("prove", "--json", baked.document["reference"], env=env))
+    assert again.code == 0, again.text
+    assert again.document["verdict"] == "virtual"
+    elsewhere = finish(spawn("prove", "--json", baked.document["reference"], env={**env, "QUICK_CAPABILITY": "80"}))
+    assert (elsewhere.code, elsewhere.error["code"]) == (3, "wrong-gpu")

@@ -9,9 +9,9 @@ import pytest
 
 from baker.inside import ninja
 from baker.inside.events import Record, compiles
-from baker.inside.job import Event, JobResult, Line
+from baker.inside.job import Event, JobResult, Line, RequestResult, StageResult
 from baker.inside.manifest import CacheSet, FileEntry, Kind, Row
-from baker.steps import judge, loads
+from baker.steps import loads, virtually
 
 AOT = "torch_compile_cache/torch_aot_compile/0a"
 SHA = "0" * 64
@@ -48,10 +48,22 @@ def test_names_of_ranks_are_not_constructed() -> None:
 
 def test_a_virtual_set_does_not_judge_tokens_and_says_so() -> None:
     virtual = cache_set("rank_0_0", virtual={"mode": "cross", "left_out": ["triton/*.autotune.json", "vllm/*.best_config"]})
-    assert judge.virtually_left_out(virtual, "triton") == ["*.autotune.json"]
-    assert judge.virtually_left_out(virtual, "nv") == []
-    assert [finding.code for finding in judge.meaning(virtual, "dummy")] == ["virtual-gpu"]
-    assert judge.virtually_left_out(cache_set("rank_0_0", virtual={"left_out": 7}), "vllm") == []
+    assert virtually.left_out(virtual, "triton") == ["*.autotune.json"]
+    assert virtually.left_out(virtual, "nv") == []
+    assert virtually.left_out(cache_set("rank_0_0", virtual={"left_out": 7}), "vllm") == []
+    assert [finding.code for finding in virtually.findings(virtual, True, [])] == ["virtual-gpu"]
+    assert virtually.findings(cache_set("rank_0_0"), False, []) == []
+
+
+def test_on_a_real_gpu_starts_of_a_virtually_baked_set_are_compared_with_one_another() -> None:
+    virtual = cache_set("rank_0_0", virtual={"mode": "cross"})
+
+    def answer(token: int) -> JobResult:
+        return JobResult(status="ok", stages=[StageResult("reference", [RequestResult(True, 200, 0.1, 0.2, 4, 2, [token, token])])])
+
+    assert [finding.code for finding in virtually.findings(virtual, False, [answer(1), answer(1)])] == ["tokens-no-reference"]
+    codes = {finding.code: finding.severity for finding in virtually.findings(virtual, False, [answer(1), answer(2)])}
+    assert codes == {"tokens-no-reference": "soft", "proof-tokens": "hard"}
 
 
 @pytest.mark.parametrize(
