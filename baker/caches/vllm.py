@@ -30,6 +30,7 @@ _NEVER = (
     ("startup_plan/*", "sizes of the builder's memory"),
 )
 _INERT = ("deep_gemm/cache/*.cu", "*/computation_graph.py", "*/cache_key_factors.json", "*.cpp", "*/transformed_code.py")
+_TACTICS = re.compile(r"^(flashinfer_autotune_cache/.+/autotune_configs_dp\d+)_rank(\d+)\.json$")
 _RANK = re.compile(r"^torch_compile_cache/(torch_aot_compile/)?([0-9a-f]{10,64})/rank_(\d+)_(\d+)[^/]*/")
 
 
@@ -89,7 +90,22 @@ class Vllm:
 
     def problems(self, root: Path, paths: Sequence[str]) -> Sequence[Finding]:
         """Empty files, and AOT directories that lack a rank which another rank's number implies (case O-11, O-07)."""
-        return [*zero_bytes(self.name, root, paths), *missing_ranks(paths), *partial_kernels(paths)]
+        return [*zero_bytes(self.name, root, paths), *missing_ranks(paths), *missing_tactics(paths), *partial_kernels(paths)]
+
+
+def missing_tactics(paths: Sequence[str], world: int = 0) -> list[Finding]:
+    """A hard finding for each FlashInfer autotune directory that lacks a rank: with a part of them ranks wait for one another for half an hour."""
+    ranks: dict[str, set[int]] = {}
+    for path in paths:
+        if match := _TACTICS.match(path):
+            ranks.setdefault(match.group(1), set()).add(int(match.group(2)))
+    return [
+        Finding(
+            "rank-missing", "hard", Vllm.name, f"{key} lacks ranks {', '.join(map(str, missing))}", sorted(seen), "all ranks or none", "bake again"
+        )
+        for key, seen in sorted(ranks.items())
+        if (missing := sorted(set(range(world or max(seen) + 1)) - seen))
+    ]
 
 
 def partial_kernels(paths: Sequence[str]) -> list[Finding]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from baker.caches.vllm import missing_ranks
+from baker.caches.vllm import missing_ranks, missing_tactics
 from baker.errors import MachineError, UsageError
 from baker.inside.arguments import parse
 from baker.inside.finding import Finding
@@ -192,7 +192,8 @@ class Vllm:
         """Every rank of one node's world (tensor times pipeline parallel) has its own directory in vLLM's tree (case O-07)."""
         if kind != "vllm" or "--nnodes" in parse(serve, data.TRANSPORT):
             return []
-        return missing_ranks(paths, ranks(serve))
+        world = ranks(serve)
+        return [*missing_ranks(paths, world), *missing_tactics(paths, world)]
 
     def shim(self, interpreter: Interpreter, root: str) -> Mapping[str, bytes]:
         """`bin/vllm`: `vllm serve …` of a pod passes through start; other sub-commands go to the real program."""

@@ -12,7 +12,7 @@ from baker.caches.base import CacheKind
 from baker.caches.cubin import NotCubinError, capability
 from baker.caches.gpu import cuda_version
 from baker.caches.triton_data import KEY_VARIABLES, OTHER_VARIABLES
-from baker.caches.vllm import partial_kernels
+from baker.caches.vllm import missing_tactics, partial_kernels
 from baker.inside.finding import Finding
 from baker.inside.rows import judge
 from baker.pack.tree import survey
@@ -184,3 +184,24 @@ def test_deep_gemm_kernels_are_whole_or_refused(kind: CacheKind) -> None:
     assert kind.keep("gpu_p2p_access_cache_for_0,1.json", 10).verdict == "drop"
     assert partial_kernels([f"{home}/kernel.cu", f"{home}/kernel.cubin"]) == []
     assert [finding.code for finding in partial_kernels([f"{home}/kernel.cu"])] == ["kernel-partial"]
+
+
+def test_autotuned_tactics_are_of_all_ranks_or_none() -> None:
+    home = "flashinfer_autotune_cache/0.7.2/90a/0a/autotune_configs_dp0_rank"
+    assert by_name("vllm").keep(f"{home}0.json", 10).verdict == "keep"
+    assert missing_tactics([f"{home}0.json", f"{home}1.json"]) == []
+    assert missing_tactics([]) == []
+    assert [finding.code for finding in missing_tactics([f"{home}1.json"])] == ["rank-missing"]
+    assert [finding.code for finding in missing_tactics([f"{home}0.json"], world=2)] == ["rank-missing"]
+
+
+def test_a_made_tree_of_the_drivers_cache_and_of_the_autotune_store_is_packed(tmp_path: Path) -> None:  # unproven: no driver has filled one here
+    store = ".cache/flashinfer/autotune/v2/a31de644208abdbc"
+    for kind, names in {"nv": ["index", "0/1/0123456789abcdef"], "flashinfer": [f"{store}/manifest.json", f"{store}/entries/0a.json"]}.items():
+        for name in names:
+            (tmp_path / kind / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / kind / name).write_bytes(b"{}")
+        found = survey(tmp_path / kind, by_name(kind))
+        assert sorted(file.path for file in found.files) == sorted(names)
+        assert {file.role for file in found.files} == {"code"}
+        assert found.findings == ()
