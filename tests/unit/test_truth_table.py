@@ -95,8 +95,16 @@ def test_the_page_holds_every_row_and_no_path_of_this_machine() -> None:
     assert table["disagreements"] == []
 
 
-def test_rows_that_are_played_again_replace_the_old_ones() -> None:
-    old = [{"name": "same", "agrees": False}, {"name": "uid", "agrees": False}, {"name": "forgotten", "agrees": False}]
-    table = render.merged({"rows": [{"name": "same", "agrees": True}], "disagreements": []}, old, ["same", "uid"])
-    assert [row["name"] for row in table["rows"]] == ["same", "uid"]
+def test_rows_that_are_played_again_replace_the_old_ones_and_the_others_are_judged_by_todays_reasons() -> None:
+    def stored(name: str, *, said: str, what: str) -> dict[str, Any]:
+        outcome = {"what": what, "had": 1, "new": 0, "changed": 0, "evidence": ""}
+        kind = {"kind": "triton", "said": said, "codes": [], "done": outcome, "forced": outcome, "agrees": False, "note": ""}
+        return {"name": name, "kinds": [kind], "agrees": False}
+
+    old = [stored("same", said=USE, what="miss"), stored("uid", said=USE, what="miss"), stored("cubin-damaged", said=COLD, what="hit")]
+    table = render.merged(
+        {"rows": [{"name": "same", "agrees": True}], "disagreements": []}, [*old, stored("gone", said=USE, what="hit")], [r.name for r in ROWS]
+    )
+    assert [row["name"] for row in table["rows"]] == ["same", "uid", "cubin-damaged"]
     assert table["disagreements"] == ["uid"]
+    assert "on purpose" in table["rows"][2]["kinds"][0]["note"]

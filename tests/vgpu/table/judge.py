@@ -96,10 +96,21 @@ def judge(row: Row, kind: str, through: Played, forced: Played, mutable: Sequenc
     """ "Use" must hit; "cold" must miss, fail or be refused with the kind forced in, else there must be a reason."""
     said = through.said.get(kind, COLD)
     done, force = outcome(kind, through, mutable), outcome(kind, forced, mutable)
+    return settle(row, kind, said, tuple(through.codes.get(kind, ())), done, force)
+
+
+def again(row: Row, stored: Mapping[str, Any]) -> Judged:
+    """A stored judgement anew, by the reasons that stand in the row now."""
+    done, forced = Outcome(**stored["done"]), Outcome(**stored["forced"])
+    return settle(row, stored["kind"], stored["said"], tuple(stored["codes"]), done, forced)
+
+
+def settle(row: Row, kind: str, said: str, codes: tuple[str, ...], done: Outcome, force: Outcome) -> Judged:
+    """Whether what start said agrees with what was done, or why not."""
     reason = row.reasons.get(kind, "")
     if said == USE:
         agrees, note = done.what == "hit", "" if done.what == "hit" else f"shown, and {done.what}"
     else:
         agrees, note = force.what != "hit", "" if force.what != "hit" else "hidden, and it would have hit"
     note = f"{note}: {reason}" if note and reason else note
-    return Judged(kind, said, tuple(through.codes.get(kind, ())), done, force, agrees or bool(reason), note)
+    return Judged(kind, said, codes, done, force, agrees or bool(reason), note)

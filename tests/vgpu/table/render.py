@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.vgpu.table.rows import Row
+from tests.vgpu.table.judge import again
+from tests.vgpu.table.rows import Row, by_name
 
 WORDS = {"use": "use", "cold": "cold"}
 
@@ -35,10 +36,16 @@ def rows_of(out: Path) -> list[Mapping[str, Any]]:
     return list(json.loads(path.read_text())["rows"]) if path.is_file() else []
 
 
+def anew(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored row, judged by the reasons that are written down now."""
+    kinds = [again(by_name(row["name"]), kind).document() for kind in row["kinds"]]
+    return {**row, "kinds": kinds, "agrees": all(kind["agrees"] for kind in kinds)}
+
+
 def merged(table: Mapping[str, Any], kept: Sequence[Mapping[str, Any]], order: Sequence[str]) -> dict[str, Any]:
     """The table with the rows of an earlier run that were not played again, in the order of the rows' file."""
     new = {row["name"]: row for row in table["rows"]}
-    rows = {row["name"]: row for row in kept if row["name"] in order} | new
+    rows = {row["name"]: anew(row) for row in kept if row["name"] in order} | new
     found = [rows[name] for name in order if name in rows]
     return {**table, "rows": found, "disagreements": [row["name"] for row in found if not row["agrees"]]}
 
