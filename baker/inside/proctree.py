@@ -19,6 +19,7 @@ PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 ORPHAN_GRACE_S = 2.0  # children that outlive the server's first process get this long before TERM
 TERM_GRACE_S = 5.0  # at most, between TERM and KILL
 KILL_LIMIT_S = 10.0  # after this a process is reported as one that cannot be ended (uninterruptible sleep)
+EXEC_GAP_S = 0.1  # no child needs longer from fork to exec, not even on a busy machine
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -219,6 +220,11 @@ def _kill(ending: _Ending) -> None:
         ending.forced[(entry.pid, entry.started)] = "could not be ended within %g s of KILL (state %s)" % (KILL_LIMIT_S, entry.state)
 
 
+def still_torch(pid: int, argv: List[str]) -> bool:
+    """A second look: a child between fork and exec has its parent's libraries and command line, and loses both in a moment."""
+    return command(pid) == argv and maps_torch(pid)
+
+
 class Census:
     """Who was seen in the tree: samples find torch processes that live only for a while (a registry child that imports a model class)."""
 
@@ -231,13 +237,17 @@ class Census:
     def sample(self) -> None:
         """Look at every living descendant once; maps are read only until torch is found in them."""
         self.last = []
+        found: Dict[int, List[str]] = {}
         for entry in self.tree.alive():
             argv = command(entry.pid)
             if argv:
                 self.argv[entry.pid] = argv
             self.last.append(entry.pid)
             if entry.pid not in self.torch and maps_torch(entry.pid):
-                self.torch.add(entry.pid)
+                found[entry.pid] = argv
+        if found:
+            time.sleep(EXEC_GAP_S)
+        self.torch.update(pid for pid, argv in found.items() if still_torch(pid, argv))
 
     def members(self) -> List[int]:
         """Pids of the last sample, and of every torch process ever seen, in order."""

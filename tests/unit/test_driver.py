@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from baker.inside import proctree
 from baker.inside.job import Stage
 from tests.sim.drive import completion, requests_of
 
@@ -176,3 +178,30 @@ def test_probe_answers(make: Any) -> None:
     done = subprocess.run([sys.executable, "-I", "-S", str(make().tools), "probe"], input=request, capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert json.loads(done.stdout)["cpu.arch"] == os.uname().machine
+
+
+def test_a_child_between_fork_and_exec_is_no_torch_process(tmp_path: Path) -> None:
+    library = tmp_path / "libtorch_cpu.so"
+    library.write_bytes(bytes(4096))
+    mapped = f"f=open({str(library)!r},'rb'); m=mmap.mmap(f.fileno(),4096,mmap.MAP_PRIVATE,mmap.PROT_READ)"
+    code = f"import mmap,os,sys,time; {mapped}; print(1,flush=True); {{}}"
+    stays, goes = (subprocess.Popen([sys.executable, "-c", code.format(end)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) for end in (
+        "time.sleep(30)",
+        "sys.stdin.read(1); os.execv('/bin/sleep', ['sleep', '30'])",
+    ))  # fmt: skip
+    try:
+        for process in (stays, goes):
+            assert process.stdout is not None
+            process.stdout.readline()
+        before = proctree.command(stays.pid)
+        assert proctree.still_torch(stays.pid, before)
+        assert not proctree.still_torch(stays.pid, ["another"])
+        limit = time.monotonic() + 10
+        while proctree.command(goes.pid)[:1] != ["sleep"] and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert not proctree.still_torch(goes.pid, before)
+        assert not proctree.maps_torch(goes.pid)
+    finally:
+        for process in (stays, goes):
+            process.kill()
+            process.communicate()
