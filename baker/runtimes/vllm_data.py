@@ -1,6 +1,6 @@
 """vLLM knowledge as per-version data: log lines, transient files, neutral arguments, strategies.
 
-Read in vLLM 0.24 to 0.33, checked on 0.32 (CPU) and, on the virtual GPU, on the CUDA builds 0.32 and 0.33 (docs/evidence). A version outside of
+Read in vLLM 0.24 to 0.33, checked on 0.32 (CPU) and, on the virtual GPU, on the CUDA builds 0.31 to 0.33 (docs/evidence). A version outside of
 `KNOWN` gets the lines that all known versions share, and every argument and variable counts: unknown is never neutral.
 """
 
