@@ -105,7 +105,7 @@ def _nested(root: Path, home: Path) -> None:
 
 
 def _moved(root: Path, home: Path) -> None:
-    kernel(root, "moved", live="/root/.triton/cache")
+    kernel(root, "moved", live="/home/user/.triton/cache")
 
 
 def _other(root: Path, home: Path) -> None:
@@ -139,7 +139,7 @@ TRITON: dict[str, Bad] = {
     "metadata-huge": Bad(lambda r, h: (h / "add.json").write_text(" " * (1 << 21)), "triton-damaged", "larger"),
     "another-key": Bad(_other, "triton-elsewhere", "another entry"),
     "process-id": Bad(_nested, "triton-foreign", "TRITON_CACHE_MANAGER", "O-08"),
-    "moved": Bad(_moved, "triton-path", "/root/.triton/cache", "O-05"),
+    "moved": Bad(_moved, "triton-path", "/home/user/.triton/cache", "O-05"),
     "mixed": Bad(_mixed, "triton-mixed", "sm_80, sm_90", "O-13"),
 }
 FLASHINFER: dict[str, Bad] = {
