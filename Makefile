@@ -12,7 +12,7 @@ TORCH_INDEX := https://download.pytorch.org/whl/cpu
 # The virtual GPU bed: the CUDA build of vLLM over stand-in libraries (tests/vgpu/README.md). CUDA_HOME: a CUDA 13 toolkit with headers and nvcc.
 VGPU := .vgpu
 VGPU_SPEC := vllm==0.33.0
-VGPU_ONLY := table,tp2,flashinfer,moe,mla,dp2,virtual,fp8
+VGPU_ONLY := mla,dp2,moe,tp2,virtual,fp8,flashinfer,table
 CUDA_HOME ?= /usr/local/cuda
 TOOLS := skopeo umoci podman runc netavark
 
