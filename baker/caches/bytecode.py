@@ -12,23 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from baker.caches.base import KEEP, Keep, same
+from baker.caches.plain import Plain
 from baker.inside.finding import Finding
-from baker.inside.manifest import Pattern, Row
+from baker.inside.manifest import Row
 from baker.spec import Target
 
 MISSING_SHARE = 0.05  # design 5.6: baked only above this share of modules without valid byte code
 
 
-class Bytecode:
+class Bytecode(Plain):
     """Kind `bytecode`."""
 
     name = "bytecode"
     title = "Python byte code of the modules that the server imports"
     stability = 10
-    path_bound = False
-    mtimes = False
-    mutable: tuple[Pattern, ...] = ()
-    copy: tuple[str, ...] = ()
 
     def pins(self, live: str) -> Mapping[str, str]:
         """`PYTHONPYCACHEPREFIX`."""
@@ -37,14 +34,6 @@ class Bytecode:
     def keep(self, path: str, size: int) -> Keep:
         """Only `.pyc` files."""
         return KEEP if path.endswith(".pyc") else Keep("drop", "not byte code")
-
-    def unit(self, path: str) -> str:
-        """Each file is for itself."""
-        return path
-
-    def role(self, path: str) -> str:
-        """Byte code is code."""
-        return "code"
 
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
         """The magic number belongs to the Python version."""

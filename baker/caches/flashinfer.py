@@ -15,7 +15,8 @@ from typing import Any
 
 from baker.caches import gpu
 from baker.caches.base import KEEP, Keep, same
-from baker.caches.inductor import zero_bytes
+from baker.caches.ninjatree import module_problems
+from baker.caches.plain import Plain, zero_bytes
 from baker.inside.finding import Finding
 from baker.inside.manifest import Pattern, Row
 from baker.spec import Target
@@ -25,7 +26,7 @@ _MODULE = re.compile(r"^\.cache/flashinfer/([^/]+)/([^/]+)/cached_ops/([^/]+)/(.
 _INERT = (".cu", ".cuh", ".h", ".jinja", ".o", ".d", "build.ninja", ".ninja_log", ".ninja_deps")
 
 
-class Flashinfer:
+class Flashinfer(Plain):
     """Kind `flashinfer`."""
 
     name = "flashinfer"
@@ -86,31 +87,10 @@ class Flashinfer:
             if (match := _MODULE.match(path)) and match[3] != "tmp":
                 modules.setdefault(path[: match.start(4) - 1], []).append(match[4])
         for directory, names in sorted(modules.items()):
-            found += _module(root, directory, names)
+            if not directory.endswith("_cute_dsl"):  # objects of the CuTe DSL: no ninja
+                found += module_problems(self.name, root, directory, names, "flashinfer-partial")
         return found
 
 
 def _match(root: Path, path: Path) -> re.Match[str] | None:
     return _MODULE.match(path.relative_to(root).as_posix())
-
-
-def _module(root: Path, directory: str, names: Sequence[str]) -> list[Finding]:
-    module = directory.rpartition("/")[2]
-    shared = [name for name in names if name.endswith(".so")]
-    if "build.ninja" not in names and not module.endswith("_cute_dsl"):
-        return [_finding(f"{directory} has no build.ninja", ", ".join(sorted(names)[:4]), "build.ninja")]
-    if not shared and not module.endswith("_cute_dsl"):
-        return [_finding(f"{directory} was not linked: its build did not end", ", ".join(sorted(names)[:4]), f"{module}.so")]
-    for name in shared:
-        with (root / directory / name).open("rb") as file:
-            if file.read(4) != b"\x7fELF":
-                return [_finding(f"{directory}/{name} is no shared object", "no ELF header", "ELF")]
-        made = (root / directory / name).stat().st_mtime_ns
-        newer = [other for other in names if other.endswith(".o") and (root / directory / other).stat().st_mtime_ns > made]
-        if newer:
-            return [_finding(f"{directory} would be linked again: {newer[0]} is newer than {name}", newer[0], "older objects")]
-    return []
-
-
-def _finding(text: str, found: Any, expected: Any) -> Finding:
-    return Finding("flashinfer-partial", "hard", Flashinfer.name, text, found, expected, "bake again")

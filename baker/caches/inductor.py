@@ -8,29 +8,24 @@ dies on CPU, because the compiler is probed before the cached object is used. En
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from baker.caches import gpu
 from baker.caches.base import KEEP, Keep, same
-from baker.inside.finding import Finding
+from baker.caches.plain import Plain
 from baker.inside.manifest import Pattern, Row
 from baker.spec import Target
 
-_INERT = ("*.cpp", "*.cu", "*.source", "*.ttir", "*.ttgir", "*.llir", "*.ptx")
 
-
-class Inductor:
+class Inductor(Plain):
     """Kind `inductor`."""
 
     name = "inductor"
     title = "torch Inductor: FX graph and AOTAutograd entries, generated code, shared objects"
     stability = 40
-    path_bound = False
-    mtimes = False
     mutable: tuple[Pattern, ...] = (Pattern("locks/*.lock", "Inductor takes a file lock for every key, on hits too"),)
-    copy: tuple[str, ...] = ()
+    inert = ("*.cpp", "*.cu", "*.source", "*.ttir", "*.ttgir", "*.llir", "*.ptx")
 
     def pins(self, live: str) -> Mapping[str, str]:
         """`TORCHINDUCTOR_CACHE_DIR`; its default is a directory named by user below the temporary directory."""
@@ -41,14 +36,6 @@ class Inductor:
         if path.startswith("triton/"):
             return Keep("drop", "Triton entries below Inductor's directory are per device index: pin TRITON_CACHE_DIR")
         return KEEP
-
-    def unit(self, path: str) -> str:
-        """Each file is for itself."""
-        return path
-
-    def role(self, path: str) -> str:
-        """C++ and IR sources are not run on a hit."""
-        return "inert" if any(fnmatchcase(path, pattern) for pattern in _INERT) else "code"
 
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
         """Versions, ABI and, on CPU, what `-march=native` code needs."""
@@ -82,20 +69,3 @@ class Inductor:
     def factors(self, root: Path) -> Mapping[str, Any]:
         """Counts only: the key factors stand inside pickles, which are never opened."""
         return {area: sum(1 for _ in (root / area).iterdir()) for area in ("fxgraph", "aotautograd") if (root / area).is_dir()}
-
-    def problems(self, root: Path, paths: Sequence[str]) -> Sequence[Finding]:
-        """Empty files; a graph entry directory without an entry."""
-        return zero_bytes(self.name, root, paths)
-
-
-def zero_bytes(kind: str, root: Path, paths: Sequence[str], allowed: tuple[str, ...] = ("*/__init__.py",)) -> list[Finding]:
-    """A hard finding for each empty file: a writer that died after it opened the file (case O-11)."""
-    found = []
-    for path in paths:
-        if (root / path).stat().st_size == 0 and not any(fnmatchcase(path, pattern) for pattern in allowed):
-            found.append(
-                Finding(
-                    "empty-file", "hard", kind, f"{path} is empty", "0 bytes", "content", "bake again; pass --allow-partial to leave the file out"
-                )
-            )
-    return found

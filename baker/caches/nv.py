@@ -10,46 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from baker.caches import gpu
-from baker.caches.base import KEEP, Keep, same
+from baker.caches.base import same
+from baker.caches.plain import Plain
 from baker.inside.finding import Finding
-from baker.inside.manifest import Pattern, Row
+from baker.inside.manifest import Row
 from baker.spec import Target
 
 
-class Nv:
+class Nv(Plain):
     """Kind `nv`."""
 
     name = "nv"
     title = "CUDA driver: code compiled from PTX (unproven)"
     stability = 60
-    path_bound = False
-    mtimes = False
-    mutable: tuple[Pattern, ...] = ()
     copy: tuple[str, ...] = ("index", "*/index")  # the driver rewrites its index in place
 
     def pins(self, live: str) -> Mapping[str, str]:
         """`CUDA_CACHE_PATH`; its default lies in HOME, which differs between builder and server."""
         return {"CUDA_CACHE_PATH": f"{live}/{self.name}"}
 
-    def keep(self, path: str, size: int) -> Keep:
-        """The format is closed: all or nothing."""
-        return KEEP
-
-    def unit(self, path: str) -> str:
-        """Each file is for itself."""
-        return path
-
-    def role(self, path: str) -> str:
-        """Machine code."""
-        return "code"
-
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
         """The driver's version is hard here, and only here (case O-20)."""
         return [*gpu.rows(self.name, facts, driver="hard"), *same(self.name, facts, ["cpu.arch"])]
-
-    def factors(self, root: Path) -> Mapping[str, Any]:
-        """Nothing that may be read."""
-        return {}
 
     def problems(self, root: Path, paths: Sequence[str]) -> Sequence[Finding]:
         """The format is closed: nothing that may be judged."""

@@ -14,27 +14,25 @@ from typing import Any
 
 from baker.caches import gpu, triton_entry
 from baker.caches.base import KEEP, Keep, same
-from baker.caches.inductor import zero_bytes
+from baker.caches.plain import Plain, zero_bytes
 from baker.caches.triton_data import KEY_VARIABLES, OTHER_VARIABLES
 from baker.inside import libcuda
 from baker.inside.finding import Finding
-from baker.inside.manifest import Pattern, Row
+from baker.inside.manifest import Row
 from baker.spec import Target
 
-_INERT = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".amdgcn")
 _KEY = re.compile(r"[A-Z2-7]{52}")  # base32 of a sha256 without padding
 
 
-class Triton:
+class Triton(Plain):
     """Kind `triton`."""
 
     name = "triton"
     title = "Triton: compiled kernels and their metadata"
     stability = 20
     path_bound = True
-    mtimes = False
-    mutable: tuple[Pattern, ...] = ()
-    copy: tuple[str, ...] = ()
+    inert = ("*.source", "*.ttir", "*.ttgir", "*.llir", "*.ptx", "*.amdgcn")
+    depth = 1
 
     def pins(self, live: str) -> Mapping[str, str]:
         """`TRITON_CACHE_DIR`, and the constant directory of libcuda that is in the key of `cuda_utils`."""
@@ -45,14 +43,6 @@ class Triton:
         if "/tmp.pid_" in path:
             return Keep("drop", "half-written entry of a writer that died")
         return KEEP
-
-    def unit(self, path: str) -> str:
-        """The key's directory: an entry without one of its files is a miss, or crashes Triton."""
-        return path.partition("/")[0]
-
-    def role(self, path: str) -> str:
-        """On a hit only cubin, metadata and modules are used; IR and PTX are for people."""
-        return "inert" if path.endswith(_INERT) else "code"
 
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
         """Triton's version and the capability decide; the modules also need ABI and processor; no variable of the key may appear."""

@@ -16,36 +16,33 @@ from typing import Any
 
 from baker.caches import gpu
 from baker.caches.base import KEEP, Keep, same
-from baker.caches.inductor import zero_bytes
+from baker.caches.plain import Plain, zero_bytes
 from baker.inside.finding import Finding
 from baker.inside.manifest import Pattern, Row
 from baker.spec import Target
 
-_SHIPPED = ("torch_compile_cache/*", "modelinfos/*.json", "flashinfer_autotune_cache/*", "deep_gemm/cache/*")
+_SHIPPED = ("torch_compile_cache/*", "modelinfos/*.json", "flashinfer_autotune_cache/*")
 _NEVER = (
     ("assets/*", "downloads"),
     ("xla_cache/*", "TPU only"),
     ("gpu_p2p_access_cache_for_*", "a probe of the builder's own GPUs"),
-    ("deep_gemm/tmp/*", "unfinished builds"),
+    ("deep_gemm/*", "DG_JIT_CACHE_DIR is pinned: the server moved it"),
     ("startup_plan/*", "sizes of the builder's memory"),
 )
-_INERT = ("deep_gemm/cache/*.cu", "*/computation_graph.py", "*/cache_key_factors.json", "*.cpp", "*/transformed_code.py")
 _TACTICS = re.compile(r"^(flashinfer_autotune_cache/.+/autotune_configs_dp\d+)_rank(\d+)\.json$")
 _RANK = re.compile(r"^torch_compile_cache/(torch_aot_compile/)?([0-9a-f]{10,64})/rank_(\d+)_(\d+)[^/]*/")
 
 
-class Vllm:
+class Vllm(Plain):
     """Kind `vllm`."""
 
     name = "vllm"
     title = "vLLM: AOT artifacts, compile cache, model infos"
     stability = 50
-    path_bound = False
-    mtimes = False
     mutable: tuple[Pattern, ...] = (
         Pattern("torch_compile_cache/torch_aot_compile/*/inductor_cache/locks/*.lock", "Inductor takes a file lock for every key, on hits too"),
     )
-    copy: tuple[str, ...] = ()
+    inert = ("*/computation_graph.py", "*/cache_key_factors.json", "*.cpp", "*/transformed_code.py")
 
     def pins(self, live: str) -> Mapping[str, str]:
         """`VLLM_CACHE_ROOT`; not in any key since vLLM 0.27."""
@@ -56,14 +53,6 @@ class Vllm:
         if any(fnmatchcase(path, pattern) for pattern in _SHIPPED):
             return KEEP
         return Keep("drop", next((reason for pattern, reason in _NEVER if fnmatchcase(path, pattern)), "not a cache sub-tree that baker knows"))
-
-    def unit(self, path: str) -> str:
-        """Each file is for itself."""
-        return path
-
-    def role(self, path: str) -> str:
-        """Diagnostics are inert."""
-        return "inert" if any(fnmatchcase(path, pattern) for pattern in _INERT) else "code"
 
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
         """The artifact is refused by torch unless Python, torch, CUDA, Triton and the GPU name match; code for this CPU's ISA lies inside."""
@@ -90,7 +79,7 @@ class Vllm:
 
     def problems(self, root: Path, paths: Sequence[str]) -> Sequence[Finding]:
         """Empty files, and AOT directories that lack a rank which another rank's number implies (case O-11, O-07)."""
-        return [*zero_bytes(self.name, root, paths), *missing_ranks(paths), *missing_tactics(paths), *partial_kernels(paths)]
+        return [*zero_bytes(self.name, root, paths), *missing_ranks(paths), *missing_tactics(paths)]
 
 
 def missing_tactics(paths: Sequence[str], world: int = 0) -> list[Finding]:
@@ -105,20 +94,6 @@ def missing_tactics(paths: Sequence[str], world: int = 0) -> list[Finding]:
         )
         for key, seen in sorted(ranks.items())
         if (missing := sorted(set(range(world or max(seen) + 1)) - seen))
-    ]
-
-
-def partial_kernels(paths: Sequence[str]) -> list[Finding]:
-    """A hard finding for each DeepGEMM kernel directory that lacks its cubin or its source: DeepGEMM asserts that both are there."""
-    kernels: dict[str, set[str]] = {}
-    for path in paths:
-        if path.startswith("deep_gemm/cache/"):
-            directory, _, name = path.rpartition("/")
-            kernels.setdefault(directory, set()).add(name)
-    return [
-        Finding("kernel-partial", "hard", Vllm.name, f"{directory} is not whole", ", ".join(sorted(names)), "kernel.cu, kernel.cubin", "bake again")
-        for directory, names in sorted(kernels.items())
-        if not {"kernel.cu", "kernel.cubin"} <= names
     ]
 
 

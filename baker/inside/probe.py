@@ -3,7 +3,8 @@
 Facts (None = it is known that there is none; one that cannot be told is None too, with the reason in `facts["unknown"][name]`):
 cpu.arch cpu.model cpu.isa cpu.vector cpu.count, os.kernel libc uid gid home.writable, python.executable python.version python.abi
 python.magic python.path, python.packages python.dist_info (every distribution; for the builder, with `site`), pkg.<PEP 503 name>, env.<NAME>,
-tool.cxx tool.cc, gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory (bytes) gpu.virtual gpu.error driver.version cuda.driver_api cuda.library.
+tool.cxx tool.cc tool.ninja tool.file tool.nvcc tool.ptxas tool.cuobjdump,
+gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory (bytes) gpu.virtual gpu.error driver.version cuda.driver_api cuda.library.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ def _compiler(variable: str, programs: Sequence[str], env: Mapping[str, str]) ->
     """The variable's program, else the first of `programs` on PATH."""
     chosen = env.get(variable)
     return next((path for path in (which(p, env) for p in ([chosen] if chosen else programs)) if path), None)
+
+
+def _toolkit(program: str, env: Mapping[str, str]) -> Optional[str]:
+    """A program of the CUDA toolkit: of CUDA_HOME (the default is that of torch and FlashInfer), else on PATH."""
+    home = env.get("CUDA_HOME") or env.get("CUDA_PATH") or "/usr/local/cuda"
+    return which(os.path.join(home, "bin", program), env) or which(program, env)
 
 
 def _libc(env: Mapping[str, str]) -> str:
@@ -89,6 +96,11 @@ SIMPLE: Dict[str, Callable[[Mapping[str, str]], Any]] = {
     "home.writable": home_writable,
     "tool.cxx": lambda env: _compiler("CXX", ("g++",), env),
     "tool.cc": lambda env: _compiler("CC", ("gcc", "clang"), env),
+    "tool.ninja": lambda env: which("ninja", env),
+    "tool.file": lambda env: which("file", env),
+    "tool.nvcc": lambda env: _toolkit("nvcc", env),
+    "tool.ptxas": lambda env: _toolkit("ptxas", env),
+    "tool.cuobjdump": lambda env: _toolkit("cuobjdump", env),
 }
 
 

@@ -52,8 +52,8 @@ class Vllm:
     masked: tuple[str, ...] = ("VLLM_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY")
 
     def kinds(self, target: Target) -> tuple[str, ...]:
-        """On CPU neither Triton nor FlashInfer compiles anything."""
-        return ("bytecode", "inductor", "vllm", "triton", "flashinfer", "nv") if target.is_gpu else ("bytecode", "inductor", "vllm")
+        """Everything that a model may use; most stay empty. On CPU no kernel for a GPU is compiled."""
+        return data.KINDS if target.is_gpu else data.CPU_KINDS
 
     def world(self, serve: Sequence[str]) -> int:
         """Tensor times pipeline times data parallel size (vllm/config/parallel.py)."""

@@ -12,6 +12,8 @@ from baker.inside.job import Watch
 from baker.inside.manifest import Pattern
 from baker.spec import Strategy, Target, Transient
 
+CPU_KINDS = ("bytecode", "inductor", "vllm", "hf_modules", "numba", "torch_extensions", "tvm_ffi")
+KINDS = (*CPU_KINDS, "triton", "flashinfer", "nv", "deep_gemm", "cute_dsl", "quack", "flash_attention", "tilelang")
 KNOWN = ("0.28", "0.29", "0.30", "0.31", "0.32", "0.33")
 
 # Arguments that only say where the server listens or how it logs in to things; value = words that follow, None: all up to the next

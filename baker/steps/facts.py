@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from baker.caches import by_name
 from baker.steps.jobs import Bed
 
 # What the manifest tells of the builder; each kind's rows use a part of these.
@@ -19,7 +20,9 @@ PACKAGES = (
 
 def builder_facts(bed: Bed) -> dict[str, Any]:
     """Facts of the machine and interpreter that warmed the caches; the versions of the packages that matter."""
-    names = [*BUILDER_FACTS, *(f"pkg.{name}" for name in PACKAGES)]
+    target = bed.plan.target
+    wanted = {row.fact for name in bed.runtime.kinds(target) for row in by_name(name).rows({}, target) if not row.fact.startswith("env.")}
+    names = list(dict.fromkeys([*BUILDER_FACTS, *(f"pkg.{name}" for name in PACKAGES), *sorted(wanted)]))
     facts = bed.executor.probe({"names": names, "python": bed.plan.interpreter.executable, "dist_info": list(bed.plan.interpreter.dist_info)})
     return {name: facts.get(name) for name in names}
 

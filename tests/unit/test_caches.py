@@ -48,7 +48,8 @@ def test_names_and_variables_are_unique() -> None:
 
 def test_pins_point_below_live(kind: CacheKind) -> None:
     assert kind.pins("/r/live")
-    places = (f"/r/live/{kind.name}", "/r/live/.libcuda")  # the latter is no cache: a constant name for the driver's directory
+    # Not a cache: a constant name for the driver's directory; and a switch.
+    places = (f"/r/live/{kind.name}", "/r/live/.libcuda", "1")
     assert all(value in places or value.startswith(f"/r/live/{kind.name}/") for value in kind.pins("/r/live").values())
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from baker.caches import by_name
-from baker.caches.base import CacheKind
 from baker.caches.cubin import NotCubinError, capability
 from baker.caches.gpu import cuda_version
 from baker.caches.triton_data import KEY_VARIABLES, OTHER_VARIABLES
-from baker.caches.vllm import missing_tactics, partial_kernels
+from baker.caches.vllm import missing_tactics
 from baker.inside.finding import Finding
 from baker.inside.rows import judge
 from baker.pack.tree import survey
@@ -174,16 +173,6 @@ def test_cuda_home_is_in_flashinfers_build_commands() -> None:
 )
 def test_cuda_version_of_torch(facts: dict[str, Any], version: str) -> None:
     assert cuda_version(facts) == version
-
-
-@pytest.mark.parametrize("kind", [by_name(name) for name in ("vllm",)], ids=lambda kind: kind.name)
-def test_deep_gemm_kernels_are_whole_or_refused(kind: CacheKind) -> None:
-    home = "deep_gemm/cache/kernel.gemm.0123"
-    assert kind.keep(f"{home}/kernel.cubin", 10).verdict == "keep"
-    assert kind.keep("deep_gemm/tmp/x", 10).verdict == "drop"
-    assert kind.keep("gpu_p2p_access_cache_for_0,1.json", 10).verdict == "drop"
-    assert partial_kernels([f"{home}/kernel.cu", f"{home}/kernel.cubin"]) == []
-    assert [finding.code for finding in partial_kernels([f"{home}/kernel.cu"])] == ["kernel-partial"]
 
 
 def test_autotuned_tactics_are_of_all_ranks_or_none() -> None:

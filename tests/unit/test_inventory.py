@@ -98,7 +98,8 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 
 def test_a_file_that_keeps_changing_is_named(tmp_path: Path) -> None:
     path = tmp_path / "busy"
-    path.write_bytes(bytes(8 << 20))
+    with path.open("wb") as sparse:
+        sparse.truncate(64 << 20)  # long enough to read that the writer gets its turn on a busy machine
     stop = threading.Event()
 
     def grow() -> None:
