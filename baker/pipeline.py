@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from baker import hub
+from baker import hub, machine
 from baker import plan as planning
 from baker.engines.base import Engine, Image
 from baker.errors import ArtifactError, MachineError
@@ -191,7 +191,7 @@ def prove_reference(
             expected=plan.interpreter.version,
             remedy="prove in the base's own environment",
         )
-    planning.require_gpu(plan.target, ports.executor, virtual=False, marked=bool(plan.document.get("virtual")))
+    machine.require_gpu(plan.target, ports.executor, virtual=False, marked=bool(plan.document.get("virtual")))
     directory = Work(places.work_directory(plan, work))
     with ports.executor.claim(plan.root, directory.directory, plan.interpreter.executable) as place:
         place.link_model(plan.model.path, plan.model.served)

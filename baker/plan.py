@@ -17,9 +17,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from baker import __version__, hub, plancheck, profiles
+from baker import __version__, hub, machine, plancheck, profiles
 from baker import virtual as virtuals
-from baker.caches.gpu import cuda_version
+from baker.caches import by_name
 from baker.engines.base import Engine
 from baker.errors import MachineError, UsageError
 from baker.executors.base import Executor
@@ -39,7 +39,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
     target = Target(parse_arch(request.arch), request.gpu)
     root, set_name = plancheck.root(request.root), plancheck.set_name(request.set_name)
     creation_time(os.environ)  # a bad SOURCE_DATE_EPOCH is told now, not when the layers are written
-    found = require_gpu(target, executor, request.virtual) if look_for_gpu else {}
+    found = machine.require_gpu(target, executor, request.virtual) if look_for_gpu else {}
     # `plan` needs no GPU: --virtual says which kind of bake is meant.
     virtual = str(found.get("virtual") or "") if look_for_gpu else (virtuals.CROSS if request.virtual else "")
     profile = profiles.load(request.profile)
@@ -48,7 +48,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
     interpreter = inspect_interpreter(_python(request.python), executor)
     version = runtime.version(interpreter)
     runtime.require(interpreter, target)
-    require_driver(found, interpreter)
+    machine.require_driver(found, interpreter)
     model = hub.resolve(request.model, request.served_model or None, request.weights)
     extra, transport = split_transport((*profile.serve, *request.serve), runtime.transport())
     serve = runtime.serve(model, target, extra)
@@ -56,7 +56,8 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
     # What the server inherits and hashes (CUDA_HOME) goes into the image too: else production would miss, silently.
     watched = runtime.neutral(version, target, "")["watched"]
     inherited = {n: v for n, v in executor.environment().items() if n not in base_env and any(fnmatchcase(n, pattern) for pattern in watched)}
-    env = {**inherited, **profile.env, **runtime.environment(model, target)}
+    lean = {} if request.keep_ir else {name: value for kind in runtime.kinds(target) for name, value in by_name(kind).lean.items()}
+    env = {**inherited, **lean, **profile.env, **runtime.environment(model, target)}
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "target": {"arch": target.arch, "product": target.product},
@@ -200,57 +201,6 @@ def _base(request: BuildRequest) -> str:
     raise UsageError(
         "--base is required", code="no-base", found="no --base", expected="a reference", remedy="pass --base REF, or use --executor local"
     )
-
-
-def require_gpu(target: Target, executor: Executor, virtual: bool = False, marked: bool = False) -> Mapping[str, Any]:
-    """Look for the GPU before anything costs. Raises MachineError; returns the facts and `virtual` as in baker.virtual ({} for a CPU target).
-
-    `virtual`: the user asked for a stand-in. `marked`: one is fine too, for what was baked on one is never called proven there.
-    """
-    if not target.is_gpu:
-        return {}
-    names = ["gpu.count", "gpu.name", "gpu.cc", "gpu.error", "gpu.virtual", "cuda.library", "cuda.driver_api", "driver.version"]
-    facts = executor.probe({"names": names, "python": sys.executable})
-    if not facts.get("gpu.count"):
-        raise MachineError(
-            f"no GPU is visible, and --arch {target.arch} needs one",
-            code="no-gpu",
-            found=str(facts.get("gpu.error") or "0 devices"),
-            expected=f"libcuda.so.1 and a GPU of {target.arch}",
-            remedy="run baker on the GPU host: image build sandboxes (docker build, BuildKit) have no GPU; `baker plan` needs none",
-        )
-    found = "sm_" + str(facts.get("gpu.cc") or "").replace(".", "")
-    if found != target.arch:
-        raise MachineError(
-            f"this machine's GPU is not {target.arch}",
-            code="wrong-gpu",
-            found=f"{facts.get('gpu.name')} ({found})",
-            expected=target.arch,
-            remedy=f"run baker on a {target.arch} machine, or pass --arch {found}",
-        )
-    if target.product and facts.get("gpu.name") != target.product:
-        raise MachineError(
-            "this machine's GPU is another product",
-            code="wrong-gpu",
-            found=str(facts.get("gpu.name")),
-            expected=target.product,
-            remedy="vLLM's artifacts are keyed by the product name: run baker on that product",
-        )
-    return {**facts, "virtual": "" if marked else virtuals.mode(facts, virtual, os.environ)}
-
-
-def require_driver(facts: Mapping[str, Any], interpreter: Interpreter) -> None:
-    """Raise MachineError when the driver serves an older CUDA major version than the server's torch was built with (case O-19)."""
-    need = cuda_version({f"pkg.{name}": version for name, version in interpreter.packages.items()}).partition(".")[0]
-    here = str(facts.get("cuda.driver_api") or "")
-    if need and here and int(here.partition(".")[0]) < int(need):
-        raise MachineError(
-            f"the driver serves CUDA {here}, and the server's torch needs CUDA {need}",
-            code="driver-too-old",
-            found=f"driver {facts.get('driver.version') or 'of unknown version'}, CUDA {here}",
-            expected=f"CUDA {need}.0 or newer",
-            remedy=f"install a newer driver, or pass --python with an environment built for CUDA {here.partition('.')[0]}",
-        )
 
 
 def inspect_interpreter(python: str, executor: Executor) -> Interpreter:

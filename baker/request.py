@@ -33,4 +33,5 @@ class BuildRequest:
     force: bool = False
     allow_partial: bool = False
     virtual: bool = False
+    keep_ir: bool = False
     serve: tuple[str, ...] = ()

@@ -36,6 +36,8 @@ class CacheKind(Protocol):
     path_bound: bool  # entries hold absolute paths: useless at another live directory
     mutable: tuple[Pattern, ...]  # paths that may be new or change in a warm start, with the reason; never code
     mtimes: bool  # validity is an order of modification times: they are kept in layers
+    debug: tuple[str, ...]  # fnmatch patterns of files that only people read: a layer of their own
+    lean: Mapping[str, str]  # variables with which the owner writes no such files; they touch no key
     copy: tuple[str, ...]  # fnmatch patterns of files that the owner rewrites in place: copied into live, not linked
 
     def pins(self, live: str) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from baker.caches.base import KEEP, Keep
@@ -22,6 +23,8 @@ class Plain:
     mtimes = False
     mutable: tuple[Pattern, ...] = ()
     copy: tuple[str, ...] = ()
+    debug: tuple[str, ...] = ()
+    lean: Mapping[str, str] = MappingProxyType({})
     inert: tuple[str, ...] = ()  # fnmatch patterns of files that nothing runs on a hit
     dropped: tuple[tuple[str, str], ...] = ()  # (fnmatch pattern, why such a file does not ship)
     depth = 0  # leading components of a path that make an entry; 0: each file is for itself

@@ -99,6 +99,7 @@ _OPTIONS = (
     click.option("--engine", default="oci", show_default=True, type=door("engines"), help="How images are read and written."),
     click.option("--executor", default="local", show_default=True, type=door("executors"), help="Where the server is started."),
     click.option("--weights", default="real", show_default=True, type=fixed("real", "dummy"), help="Load the weights, or random ones."),
+    click.option("--keep-ir", is_flag=True, help="Keep the compilers' IR and PTX, in a layer of their own: eight times the bytes, for people only."),
     click.option("--compression", default="gzip", show_default=True, type=fixed("gzip", "zstd"), help="Of the layers."),
     click.option("--root", default=DEFAULT_ROOT, show_default=True, metavar="DIR", help="Directory of the caches in the image."),
     click.option("--set", "set_name", default="", metavar="NAME", help="Name of the cache set.  [default: from --arch and GPU]"),

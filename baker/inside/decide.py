@@ -6,7 +6,7 @@ import os
 import stat
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from baker.inside import libcuda, noexec
+from baker.inside import libcuda, mounts
 from baker.inside import manifest as manifests
 from baker.inside.check import Verdict, check
 from baker.inside.choose import pick_set, wanted_facts
@@ -110,7 +110,7 @@ def decide(settings: Settings) -> Decision:
         + _driver(manifest, settings.env)
         + [row.fact for cache_set in manifest.sets for kind in cache_set.kinds for row in kind.rows]
     )
-    facts = observe(names, python, dist_info, settings.env)
+    facts = {**observe(names, python, dist_info, settings.env), **mounts.facts(settings.root, settings.env)}
     if manifest.raw.get("unproven") is True:
         findings.append(
             Finding("unproven", "soft", "", "nobody has shown that this image starts warm", "built with --no-prove", "a proof", "baker prove")
@@ -122,7 +122,7 @@ def decide(settings: Settings) -> Decision:
     say("checking %d files of set %s (%s, at most %g s)" % (files, ascii(cache_set.name)[1:-1], settings.level, settings.limit_s))
     surveys = survey(settings.root, cache_set, settings.level, settings.limit_s, _progress)
     verdict = check(cache_set, facts, surveys, settings.command, settings.env, settings.level).plus(findings)
-    verdict = verdict.plus(noexec.findings(settings.root, cache_set, settings.env))
+    verdict = verdict.plus(mounts.findings(settings.root, cache_set, settings.env))
     if cache_set.raw.get("virtual"):
         text = "set %s was baked on a stand-in driver: nothing that depends on time or values is proven" % ascii(cache_set.name)[1:-1]
         remedy = "baker prove on this GPU, or bake on one"

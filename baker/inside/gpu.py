@@ -1,6 +1,7 @@
 """Facts about the GPU from the driver's own libraries, by ctypes, in a forked child: a driver that hangs must not hang the start.
 
-libcuda answers for what the server will see (it honours CUDA_VISIBLE_DEVICES); NVML only gives the driver's version. Names and numbers are those of
+libcuda answers for what the server will see (it honours CUDA_VISIBLE_DEVICES); NVML gives the driver's version and who computes now.
+Names and numbers are those of
 NVIDIA's public headers (cuda.h, nvml.h). Without libcuda the answer takes milliseconds.
 """
 
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import time
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 LIMIT_S = 5.0  # a healthy cuInit on an 8-GPU machine stays below; beyond it the driver counts as hanging
 
@@ -20,8 +22,10 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h: the child goes when start is ended while 
 # CUdevice_attribute in cuda.h.
 SM_COUNT, CC_MAJOR, CC_MINOR = 16, 75, 76
 # CUresult in cuda.h, as far as the remedy differs.
+INSUFFICIENT_SIZE = 7  # nvmlReturn_t: there are more than fit into no room at all
 NO_DEVICE, STUB, DRIVER_MISMATCH, COMPAT_UNSUPPORTED = 100, 34, 803, 804
 
+MODULE = "/proc/driver/nvidia/version"
 STAND_IN = "vgpu_device"  # a symbol that only the stand-ins of tests/vgpu export: what they answer is no GPU
 
 
@@ -40,25 +44,58 @@ def explain(code: int, driver: str) -> str:
     return "CUDA error %d at cuInit, %s" % (code, host)
 
 
-def _driver_version(ctypes: Any) -> str:
-    """The kernel driver's version from NVML, else from /proc; "" when neither tells."""
-    text = ctypes.create_string_buffer(96)
+def _nvml(ctypes: Any) -> Any:
+    """NVML, initialised; None where the container has none."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        told = nvml.nvmlInit_v2() == 0 and nvml.nvmlSystemGetDriverVersion(text, 96) == 0
+        return nvml if nvml.nvmlInit_v2() == 0 else None
     except (OSError, AttributeError):
-        told = False  # no NVML in this container: the kernel module's own file is the next source
-    if told:
-        return str(text.value.decode("ascii", "replace"))
+        return None
+
+
+def _module_version(path: str = MODULE) -> str:
+    """The kernel module's version, "" where its file is not mounted."""
     try:
-        with open("/proc/driver/nvidia/version", encoding="ascii", errors="replace") as file:
+        with open(path, encoding="ascii", errors="replace") as file:
             words = file.readline().split()
     except OSError:
         return ""
     return next((word for word in words if word[0].isdigit() and "." in word), "")
 
 
-def _device(ctypes: Any, cuda: Any, index: int) -> Dict[str, Any]:
+def _driver(ctypes: Any, nvml: Any, sources: Dict[str, str]) -> str:
+    """The kernel driver's version from NVML, else from its own file; "" when neither tells."""
+    text = ctypes.create_string_buffer(96)
+    if nvml is not None and nvml.nvmlSystemGetDriverVersion(text, 96) == 0:
+        sources["driver.version"] = "NVML"
+        return str(text.value.decode("ascii", "replace"))
+    sources["driver.version"] = MODULE
+    return _module_version()
+
+
+def _library_version(path: str) -> str:
+    """`580.95.05` of the file that libcuda.so.1 leads to; "" for another name."""
+    match = re.search(r"/libcuda\.so\.(\d+(?:\.\d+)+)$", os.path.realpath(path)) if path else None
+    return match.group(1) if match else ""
+
+
+def _processes(ctypes: Any, cuda: Any, nvml: Any, handle: Any) -> Optional[int]:
+    """How many processes compute on the device now; None when NVML cannot tell."""
+    uuid, device, count = ctypes.create_string_buffer(16), ctypes.c_void_p(), ctypes.c_uint(0)
+    try:
+        if nvml is None or cuda.cuDeviceGetUuid_v2(uuid, handle):
+            return None
+        text = uuid.raw.hex()
+        name = "GPU-%s-%s-%s-%s-%s" % (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+        if nvml.nvmlDeviceGetHandleByUUID(name.encode("ascii"), ctypes.byref(device)):
+            return None
+        code = nvml.nvmlDeviceGetComputeRunningProcesses_v3(device, ctypes.byref(count), None)
+    except AttributeError:  # a driver without one of them
+        return None
+    return count.value if code in (0, INSUFFICIENT_SIZE) else None
+
+
+def _device(ctypes: Any, cuda: Any, nvml: Any, index: int) -> Dict[str, Any]:
     handle = ctypes.c_int()
     name = ctypes.create_string_buffer(256)
     memory = ctypes.c_size_t()
@@ -76,7 +113,14 @@ def _device(ctypes: Any, cuda: Any, index: int) -> Dict[str, Any]:
         "gpu.cc": "%d.%d" % (values[0], values[1]),
         "gpu.sm_count": values[2],
         "gpu.memory": memory.value,
+        "gpu.mig": mig_profile(name.value.decode("utf-8", "replace")),
+        "gpu.processes": _processes(ctypes, cuda, nvml, handle),
     }
+
+
+def mig_profile(name: str) -> Optional[str]:
+    """`1g.10gb` of "NVIDIA H100 80GB HBM3 MIG 1g.10gb", the form in which libcuda names an instance; None for a whole GPU."""
+    return name.rpartition(" MIG ")[2] if " MIG " in name else None
 
 
 def _library() -> str:
@@ -94,7 +138,7 @@ def _query() -> Dict[str, Any]:
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    facts: Dict[str, Any] = {"gpu.count": 0}
+    facts: Dict[str, Any] = {"gpu.count": 0, "sources": {"driver.module": MODULE, "cuda.library": "/proc/self/maps"}}
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -103,8 +147,13 @@ def _query() -> Dict[str, Any]:
         return facts
     facts["gpu.virtual"] = hasattr(cuda, STAND_IN)
     facts["cuda.library"] = _library() or None
-    driver = _driver_version(ctypes)
+    nvml, sources = _nvml(ctypes), facts["sources"]
+    driver = _driver(ctypes, nvml, sources)
     facts["driver.version"] = driver or None
+    facts["driver.module"] = _module_version() or None
+    facts["cuda.library_version"] = _library_version(facts["cuda.library"] or "") or None
+    if driver and facts["cuda.library_version"]:
+        facts["cuda.forward_compat"] = facts["cuda.library_version"] != driver
     version = ctypes.c_int()
     if cuda.cuDriverGetVersion(ctypes.byref(version)) == 0:
         facts["cuda.driver_api"] = "%d.%d" % (version.value // 1000, version.value % 1000 // 10)
@@ -118,7 +167,7 @@ def _query() -> Dict[str, Any]:
         facts["gpu.error"] = "CUDA error %d at cuDeviceGetCount" % code
         return facts
     facts["gpu.count"] = count.value
-    facts.update(_merge([_device(ctypes, cuda, i) for i in range(count.value)]))
+    facts.update(_merge([_device(ctypes, cuda, nvml, i) for i in range(count.value)]))
     return facts
 
 
@@ -127,7 +176,7 @@ def _merge(devices: List[Dict[str, Any]]) -> Dict[str, Any]:
     merged: Dict[str, Any] = {}
     for key in devices[0] if devices else ():
         values = [device[key] for device in devices]
-        merged[key] = values[0] if values.count(values[0]) == len(values) else sorted(set(values))
+        merged[key] = values[0] if values.count(values[0]) == len(values) else sorted(set(values), key=str)
     return merged
 
 
@@ -158,8 +207,7 @@ def _receive(read: int, limit_s: float) -> Tuple[bytes, bool]:
 
 
 def query(limit_s: float = LIMIT_S) -> Dict[str, Any]:
-    """Facts gpu.count, gpu.name, gpu.cc ("9.0"), gpu.sm_count, gpu.memory (bytes), gpu.virtual, gpu.error, driver.version, cuda.driver_api ("13.0")
-    and cuda.library (the path of libcuda.so.1).
+    """Facts of the GPUs and their driver; see baker.inside.probe for the names. "sources" says which library or file answered.
 
     Facts that the driver did not give are absent. Takes at most `limit_s` seconds; raises nothing.
     """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
+from baker.inside import mountinfo
 from baker.inside.inventory import Entry, InventoryError, hash_many, scan
 from baker.inside.manifest import CacheSet, Kind
 
@@ -25,20 +25,6 @@ class Survey(NamedTuple):
 def directory(root: str, cache_set: CacheSet, kind: Kind) -> str:
     """Where a kind's pristine files are: `<root>/sets/<set>/<kind>`."""
     return "/".join((root.rstrip("/"), "sets", cache_set.name, kind.name))
-
-
-def mount_points(path: str = "/proc/self/mountinfo") -> FrozenSet[str]:
-    """All mount points of this process (proc(5): fifth field, octal escapes); empty when the kernel does not tell."""
-    points = set()
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as lines:
-            for line in lines:
-                fields = line.split(" ")
-                if len(fields) > 4:
-                    points.add(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), fields[4]))
-    except OSError:
-        return frozenset()
-    return frozenset(points)
 
 
 def _ancestry(root: str, path: str) -> List[str]:
@@ -93,7 +79,7 @@ def survey(
 
     `limit_s` bounds the hashing in seconds (0: none): files not reached are unreadable with that reason. `progress(done, all)` counts files.
     """
-    mounts = mount_points()
+    mounts = frozenset(mountinfo.table())
     looks = {kind.name: _look(root, cache_set, kind, mounts) for kind in cache_set.kinds}
     jobs: Dict[Tuple[str, str], str] = {}
     for kind in cache_set.kinds:

@@ -4,7 +4,8 @@ Facts (None = it is known that there is none; one that cannot be told is None to
 cpu.arch cpu.model cpu.isa cpu.vector cpu.count, os.kernel libc uid gid home.writable, python.executable python.version python.abi
 python.magic python.path, python.packages python.dist_info (every distribution; for the builder, with `site`), pkg.<PEP 503 name>, env.<NAME>,
 tool.cxx tool.cc tool.ninja tool.file tool.nvcc tool.ptxas tool.cuobjdump,
-gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory (bytes) gpu.virtual gpu.error driver.version cuda.driver_api cuda.library.
+gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory (bytes) gpu.mig gpu.processes gpu.virtual gpu.error,
+driver.version driver.module cuda.driver_api cuda.library cuda.library_version cuda.forward_compat. `facts["sources"][name]` says who answered.
 """
 
 from __future__ import annotations
@@ -16,8 +17,19 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from baker.inside import cpu
 
-_DRIVER = ("driver.version", "cuda.driver_api", "cuda.library")
-GPU = (*_DRIVER, "gpu.count", "gpu.name", "gpu.cc", "gpu.sm_count", "gpu.memory", "gpu.virtual", "gpu.error")
+_DRIVER = ("driver.version", "driver.module", "cuda.driver_api", "cuda.library", "cuda.library_version", "cuda.forward_compat")
+GPU = (*_DRIVER, *("gpu." + name for name in ["count", "name", "cc", "sm_count", "memory", "mig", "processes", "virtual", "error"]))
+_MAY_BE_NONE = ("gpu.mig",)
+# Which source answers, by the beginning of a fact's name; the driver's facts say it themselves.
+SOURCES = {
+    "cpu.": "/proc/cpuinfo",
+    "pkg.": "dist-info directories",
+    "env.": "environment",
+    "tool.": "PATH",
+    "python.": "interpreter",
+    "gpu.": "libcuda",
+    "cuda.": "libcuda",
+}
 PYTHON = ("python.executable", "python.version", "python.abi", "python.magic", "python.path", "python.packages", "python.dist_info")
 
 
@@ -112,8 +124,9 @@ def _gpu(names: Iterable[str], facts: Dict[str, Any], unknown: Dict[str, str]) -
     none = found.get("gpu.count") == 0
     for name in names:
         facts[name] = found.get(name)
-        if facts[name] is None and name != "gpu.error" and not (none and name.startswith("gpu.")):
+        if facts[name] is None and not (name in _MAY_BE_NONE and name in found) and name != "gpu.error" and not (none and name.startswith("gpu.")):
             unknown[name] = found.get("gpu.error") or "the driver does not tell"
+    facts["sources"] = found.get("sources", {})
 
 
 def _python(names: Sequence[str], python: str, dist_info: Sequence[str], facts: Dict[str, Any], unknown: Dict[str, str]) -> None:
@@ -179,7 +192,13 @@ def observe(names: Iterable[str], python: str = "", dist_info: Sequence[str] = (
     if groups["pkg"]:
         _packages(groups["pkg"], dist_info, facts, unknown)
     facts["unknown"] = unknown
+    told = facts.get("sources", {})
+    facts["sources"] = {name: source for name in unique if name not in unknown and (source := told.get(name) or _source(name))}
     return facts
+
+
+def _source(name: str) -> str:
+    return next((source for prefix, source in SOURCES.items() if name.startswith(prefix)), "")
 
 
 def _request(text: str) -> Dict[str, Any]:

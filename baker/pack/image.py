@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import baker
@@ -38,6 +39,7 @@ LABEL_UNPROVEN = "io.baker.unproven"  # "true" when built with --no-prove; absen
 DIGEST_VARIABLE = "BAKER_MANIFEST_DIGEST"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # Docker's own default for an image without PATH
 MANIFEST_LAYER = "manifest"
+DEBUG = "debug"
 START_LAYER = "start"
 _PARENT_MODE = 0o755
 
@@ -50,6 +52,13 @@ class KindTree:
     stability: int
     source: Path
     files: Sequence[FileEntry]
+    debug: tuple[str, ...] = ()  # fnmatch patterns of files that get a layer of their own
+
+    def parts(self) -> list[tuple[str, Sequence[FileEntry]]]:
+        """("", files) and, where there are any, ("debug", files)."""
+        apart = [file for file in self.files if any(fnmatchcase(file.path, pattern) for pattern in self.debug)]
+        rest = [file for file in self.files if file not in apart] if apart else self.files
+        return [("", rest), *([(DEBUG, apart)] if apart else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +72,11 @@ class Packer:
     existing: Collection[str] = ()
     live_uid: int = 0
 
-    def kind_layer(self, set_name: str, tree: KindTree) -> Layer:
-        """`<root>/sets/<set>/<kind>/…`. The bytes depend on the files, the set's name, the root and `created` only."""
+    def kind_layer(self, set_name: str, tree: KindTree, files: Sequence[FileEntry] | None = None) -> Layer:
+        """`<root>/sets/<set>/<kind>/…`. The bytes depend on the files (default: all), the set's name, the root and `created` only."""
         prefix = f"{self._base}/sets/{set_name}/{tree.name}"
         ours = [directory(f"{self._base}/sets"), directory(f"{self._base}/sets/{set_name}"), directory(prefix)]
-        return self._write(tree.name, [*ours, *tree_members(tree.source, prefix, tree.files)])
+        return self._write(tree.name, [*ours, *tree_members(tree.source, prefix, tree.files if files is None else files)])
 
     def start_layer(self, start: bytes, shims: Mapping[str, bytes], kinds: Sequence[str]) -> Layer:
         """The entry point, the shims in `bin`, and the empty `live` directories."""
@@ -89,7 +98,8 @@ class Packer:
     def kind_layers(self, set_name: str, trees: Sequence[KindTree]) -> tuple[Layer, ...]:
         """The layers of one set's kinds, most stable first, marked as that set's."""
         ordered = sorted(trees, key=lambda tree: (tree.stability, tree.name))
-        return tuple(replace(self.kind_layer(set_name, tree), set_name=set_name) for tree in ordered)
+        parts = [(tree, part, files) for tree in ordered for part, files in tree.parts()]
+        return tuple(replace(self.kind_layer(set_name, tree, files), set_name=set_name, part=part) for tree, part, files in parts)
 
     @property
     def _base(self) -> str:

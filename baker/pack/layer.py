@@ -37,6 +37,7 @@ class Layer:
     media_type: str
     path: Path
     set_name: str = ""  # the set of a kind's layer; "" for start and manifest
+    part: str = ""  # "debug" for the layer of a kind's files that only people read
 
 
 @dataclass(frozen=True, slots=True)

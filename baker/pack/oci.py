@@ -24,6 +24,7 @@ EMPTY = "application/vnd.oci.empty.v1+json"
 REF_NAME = "org.opencontainers.image.ref.name"
 KIND = "io.baker.kind"  # annotation on the descriptor of a layer of ours
 SET = "io.baker.set"  # annotation of a kind's layer: the set that it belongs to
+PART = "io.baker.part"
 
 INDEXES = (INDEX, "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = (MANIFEST, "application/vnd.docker.distribution.manifest.v2+json")
@@ -74,7 +75,7 @@ def base_layer(entry: Mapping[str, Any]) -> Document:
 
 def layer_descriptor(layer: Layer) -> Document:
     """Descriptor of a packed layer, marked as ours."""
-    notes = {KIND: layer.kind, **({SET: layer.set_name} if layer.set_name else {})}
+    notes = {KIND: layer.kind, **({SET: layer.set_name} if layer.set_name else {}), **({PART: layer.part} if layer.part else {})}
     return {"mediaType": layer.media_type, "digest": layer.digest, "size": layer.size, "annotations": notes}
 
 

@@ -91,6 +91,7 @@ _NEUTRAL_VARIABLES = [
         "WORKER_SHUTDOWN_TIMEOUT_SECONDS XLA_CACHE_PATH "
     ).split()
 ] + [
+    "TRITON_STORE_BINARY_ONLY",  # says what Triton keeps beside the cubin; in no key
     # What Kubernetes adds for a service called vllm-…: not registered, so not hashed.
     "VLLM_*SERVICE_HOST",
     "VLLM_*SERVICE_PORT*",

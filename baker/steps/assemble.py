@@ -70,7 +70,7 @@ def assemble(
     earth = engine.ground(base, plan.root)
     created = image.creation_time(os.environ, base.created)
     packer = image.Packer(plan.root, bed.work.directory / "layers", created, request.compression, earth.existing, earth.user)
-    trees = [image.KindTree(name, by_name(name).stability, warmed.tree / name, surveys[name].files) for name in kinds]
+    trees = [image.KindTree(name, by_name(name).stability, warmed.tree / name, surveys[name].files, by_name(name).debug) for name in kinds]
     own = packer.kind_layers(plan.set_name, trees)
     all_kinds = merge.ordered([*own, *(neighbour.layers if neighbour else ())])
     live = list(dict.fromkeys([*(layer.kind for layer in all_kinds), *warmed.kinds, *merge.pinned(neighbour)]))

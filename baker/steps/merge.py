@@ -135,13 +135,14 @@ def _layers(image: Image, names: Sequence[str], sets: Sequence[Mapping[str, Any]
         files = [f for s in sets if s["name"] == owner for k in s["kinds"] if k["name"] == notes[oci.KIND] for f in k["files"]]
         unpacked, count = sum(int(entry["size"]) for entry in files), len(files)
         media, size = str(descriptor["mediaType"]), int(descriptor["size"])
-        found.append(Layer(str(notes[oci.KIND]), Digest(file.digest), DiffId(file.diff_id), size, unpacked, count, media, file.path, owner))
+        part = str(notes.get(oci.PART) or "")
+        found.append(Layer(str(notes[oci.KIND]), Digest(file.digest), DiffId(file.diff_id), size, unpacked, count, media, file.path, owner, part))
     return found
 
 
 def ordered(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     """Kind layers of all sets, most stable kinds first."""
-    return tuple(sorted(layers, key=lambda layer: (by_name(layer.kind).stability, layer.kind, layer.set_name)))
+    return tuple(sorted(layers, key=lambda layer: (by_name(layer.kind).stability, layer.kind, layer.set_name, layer.part)))
 
 
 def environment(neighbour: Neighbour | None, entry: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, str]:

@@ -82,6 +82,18 @@ def test_another_driver_changes_no_key(warm: Path, libraries: Path, python: str)
     assert bed.triton(python, libraries, warm, QUICK_CUDA="13010", QUICK_NAME="NVIDIA H200")["hits"] == [True] * KERNELS
 
 
+def test_the_lean_form_hits_with_and_without_its_switch(warm: Path, libraries: Path, python: str, tmp_path: Path) -> None:
+    cache = tmp_path / "live" / "triton"
+    lean = dict(by_name("triton").lean)
+    assert bed.triton(python, libraries, cache, **lean)["hits"] == [False] * KERNELS
+    assert {path.suffix for path in cache.rglob("*") if path.is_file()} <= {".cubin", ".json", ".source", ".so"}
+    assert problems(cache) == []
+    size = sum(path.stat().st_size for path in cache.rglob("*.*"))
+    assert size < 0.5 * sum(path.stat().st_size for path in warm.rglob("*.*"))
+    assert bed.triton(python, libraries, cache)["hits"] == [True] * KERNELS
+    assert bed.triton(python, libraries, cache, **lean)["hits"] == [True] * KERNELS
+
+
 def test_triton_does_not_check_content_so_baker_must(warm: Path, libraries: Path, python: str, tmp_path: Path) -> None:
     cubin = sorted(warm.glob("*/*.cubin"))[0]
     whole = cubin.read_bytes()

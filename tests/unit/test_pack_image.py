@@ -18,6 +18,19 @@ def test_layers_are_ordered_by_stability_and_end_with_the_manifest(tmp_path_fact
     assert kinds == ["bytecode", "inductor", "vllm", "start", "manifest"]
 
 
+def test_files_for_people_get_a_layer_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    tmp = tmp_path_factory.mktemp("i")
+    tree = sound.write(tmp / "t")
+    files = sound.look(tree).files
+    packer = image.Packer("/opt/baker", tmp / "o", 0)
+    (whole,) = packer.kind_layers("cpu", [image.KindTree("triton", 20, tree, files)])
+    first, second = packer.kind_layers("cpu", [image.KindTree("triton", 20, tree, files, (files[0].path,))])
+    assert (first.part, second.part, second.files) == ("", "debug", 1)
+    assert first.files + second.files == whole.files
+    assert oci.layer_descriptor(second)["annotations"] == {oci.KIND: "triton", oci.SET: "cpu", oci.PART: "debug"}
+    assert oci.PART not in oci.layer_descriptor(first)["annotations"]
+
+
 def test_a_kind_layer_does_not_depend_on_the_others(tmp_path_factory: pytest.TempPathFactory) -> None:
     tmp = tmp_path_factory.mktemp("i")
     tree = sound.write(tmp / "t")

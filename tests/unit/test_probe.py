@@ -23,14 +23,14 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler
 
 def test_only_named_facts_and_unknown_come_back() -> None:
     facts = probe.observe(["cpu.arch", "cpu.count", "uid", "env.X", "no.such"], env={"X": "1"})
-    assert facts.keys() == {"cpu.arch", "cpu.count", "uid", "env.X", "no.such", "unknown"}
+    assert facts.keys() == {"cpu.arch", "cpu.count", "uid", "env.X", "no.such", "unknown", "sources"}
     assert (facts["cpu.arch"], facts["uid"], facts["env.X"]) == (os.uname().machine, os.getuid(), "1")
     assert facts["cpu.count"] == len(os.sched_getaffinity(0))
     assert facts["unknown"].keys() == {"no.such"}
 
 
 def test_an_unset_variable_is_known_to_be_absent() -> None:
-    assert probe.observe(["env.NOPE"], env={}) == {"env.NOPE": None, "unknown": {}}
+    assert probe.observe(["env.NOPE"], env={}) == {"env.NOPE": None, "unknown": {}, "sources": {"env.NOPE": "environment"}}
 
 
 def test_compilers_are_found_as_their_users_find_them(tmp_path: Path) -> None:
@@ -39,7 +39,8 @@ def test_compilers_are_found_as_their_users_find_them(tmp_path: Path) -> None:
         (tmp_path / name).chmod(0o755)
     path = str(tmp_path)
     names = ["tool.cxx", "tool.cc"]
-    assert probe.observe(names, env={"PATH": path}) == {"tool.cxx": f"{path}/g++", "tool.cc": f"{path}/gcc", "unknown": {}}
+    found = probe.observe(names, env={"PATH": path})
+    assert (found["tool.cxx"], found["tool.cc"], found["unknown"]) == (f"{path}/g++", f"{path}/gcc", {})
     chosen = probe.observe(names, env={"PATH": path, "CXX": "mycxx", "CC": f"{path}/clang"})
     assert (chosen["tool.cxx"], chosen["tool.cc"]) == (f"{path}/mycxx", f"{path}/clang")
     (tmp_path / "g++").chmod(0o644)
@@ -212,7 +213,18 @@ def test_gpu_facts_come_from_the_driver(tmp_path: Path) -> None:
         "cuda.driver_api": "13.0",
         "cuda.library": str(tmp_path / "lib" / "libcuda.so.1"),
         "gpu.virtual": False,
-        "unknown": {},
+        "driver.module": None,  # no file of a kernel module here
+        "cuda.library_version": None,  # the library's file is not named by a version
+        "cuda.forward_compat": None,
+        "gpu.mig": None,
+        "gpu.processes": None,  # a library without those functions
+        "unknown": dict.fromkeys(("driver.module", "cuda.library_version", "cuda.forward_compat", "gpu.processes"), "the driver does not tell"),
+        "sources": {
+            "driver.version": "NVML",
+            "cuda.driver_api": "libcuda",
+            "cuda.library": "/proc/self/maps",
+            **dict.fromkeys(("gpu.count", "gpu.name", "gpu.cc", "gpu.sm_count", "gpu.memory", "gpu.error", "gpu.mig", "gpu.virtual"), "libcuda"),
+        },
     }
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from baker import virtual
+from baker import machine, virtual
 from baker.errors import MachineError, UsageError
+from baker.spec import Target
 from tests.vgpu.quick import bed
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
@@ -38,6 +39,40 @@ def test_a_compat_library_is_not_no_gpu(code: str, libraries: Path) -> None:  # 
     assert code in facts["gpu.error"]
     assert "compat" in facts["gpu.error"]
     assert "580.95.05" in facts["gpu.error"]
+
+
+def test_a_compat_library_in_use_is_told(tmp_path: Path) -> None:  # case O-21: kernel module and libcuda are two versions
+    facts = bed.probe(sys.executable, bed.build(tmp_path / "compat", "590.44.01"), {"QUICK_DRIVER": "580.95.05"})
+    assert (facts["driver.version"], facts["cuda.library_version"], facts["cuda.forward_compat"]) == ("580.95.05", "590.44.01", True)
+    same = bed.probe(sys.executable, bed.build(tmp_path / "host", "580.95.05"), {"QUICK_DRIVER": "580.95.05"})
+    assert same["cuda.forward_compat"] is False
+
+
+def test_who_answered_is_told(libraries: Path) -> None:
+    facts = bed.probe(sys.executable, libraries, {})
+    assert facts["sources"]["driver.version"] == "NVML"
+
+
+def test_a_part_of_a_gpu_is_told(libraries: Path) -> None:
+    assert bed.probe(sys.executable, libraries, {})["gpu.mig"] is None
+    facts = bed.probe(sys.executable, libraries, {"QUICK_NAME": "NVIDIA H100 80GB HBM3 MIG 1g.10gb"})
+    assert facts["gpu.mig"] == "1g.10gb"
+
+
+def test_a_busy_gpu_is_told(libraries: Path) -> None:
+    assert bed.probe(sys.executable, libraries, {})["gpu.processes"] == 0
+    assert bed.probe(sys.executable, libraries, {"QUICK_PROCESSES": "3"})["gpu.processes"] == 3
+
+
+@pytest.mark.parametrize("processes", [3, [0, 2]])
+def test_a_build_refuses_a_busy_gpu(processes: object) -> None:
+    class Host:
+        def probe(self, request: object) -> dict[str, object]:
+            return {"gpu.count": 1, "gpu.name": "NVIDIA H200", "gpu.cc": "9.0", "gpu.processes": processes}
+
+    with pytest.raises(MachineError) as refused:
+        machine.require_gpu(Target("sm_90"), Host())  # type: ignore[arg-type]
+    assert (refused.value.code, refused.value.exit_code) == ("gpu-busy", 3)
 
 
 def test_a_driver_without_a_device(libraries: Path) -> None:  # case O-27

@@ -13,12 +13,18 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 
 
-def build(out: Path) -> Path:
-    """Both libraries into `out`; takes a second. Raises CalledProcessError."""
+def build(out: Path, version: str = "") -> Path:
+    """Both libraries into `out`; takes a second. With `version`, libcuda.so.1 is a link to a file named so, as drivers install it.
+
+    Raises CalledProcessError.
+    """
     out.mkdir(parents=True, exist_ok=True)
     for source, name in (("libcuda.c", "libcuda.so.1"), ("nvml.c", "libnvidia-ml.so.1")):
         compiler = os.environ.get("CC", "gcc")
         subprocess.run([compiler, "-shared", "-fPIC", "-w", str(HERE / source), f"-Wl,-soname,{name}", "-o", str(out / name)], check=True)
+    if version:
+        (out / "libcuda.so.1").rename(out / f"libcuda.so.{version}")
+        (out / "libcuda.so.1").symlink_to(f"libcuda.so.{version}")
     return out
 
 

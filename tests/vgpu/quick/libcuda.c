@@ -30,6 +30,11 @@ result cuDeviceGetName(char *text, int size, int device) {
   snprintf(text, size, "%s", name ? name : "NVIDIA H100 80GB HBM3");
   return SUCCESS;
 }
+result cuDeviceGetUuid_v2(char *uuid, int device) {
+  for (int i = 0; i < 16; i++)
+    uuid[i] = 0x42;
+  return SUCCESS;
+}
 result cuDeviceTotalMem_v2(size_t *size, int device) { *size = (size_t)80 << 30; return SUCCESS; }
 
 result cuDeviceGetAttribute(int *value, int attribute, int device) {
