@@ -20,7 +20,7 @@ from baker.cli.signals import handled
 from baker.errors import UsageError
 
 # The order of `baker --help`; each name is a module of this package with an object `command`.
-COMMANDS = ("build", "plan", "prove", "inspect", "profiles", "doctor")
+COMMANDS = ("build", "plan", "prove", "inspect", "check", "explain", "profiles", "doctor")
 
 
 class _Commands(click.Group):

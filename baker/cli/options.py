@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,17 @@ def request_options(function: Function) -> Function:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+def assignments(items: Sequence[str]) -> dict[str, str]:
+    """`NAME=VALUE` items as a mapping. Raises UsageError."""
+    for item in items:
+        name, equals, _ = item.partition("=")
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise UsageError(
+                f"{item!r} is no variable", code="bad-variable", found=item, expected="NAME=VALUE", remedy="name the variable and its value"
+            )
+    return dict(item.partition("=")[::2] for item in items)
 
 
 def check(request: BuildRequest) -> BuildRequest:

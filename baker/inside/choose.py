@@ -54,11 +54,10 @@ def pick_set(manifest: Manifest, facts: Mapping[str, Any], argv: Sequence[str]) 
     if best is not None:
         return Choice(best, ())
     here = "%s %s" % (architecture(facts) or "no usable GPU", facts.get("gpu.name") or facts.get("gpu.error") or "")
+    also = ", or build this image for %s too" % architecture(facts) if architecture(facts) else ""
     findings = []
     for cache_set in manifest.sets:
         arch = text(cache_set.target.get("arch", "?"))
         message = "set %s is for another machine" % text(cache_set.name)
-        findings.append(
-            Finding("no-set-fits", "hard", "", message, here.strip(), arch, "run on %s, or build this image for %s too" % (arch, here.split()[0]))
-        )
+        findings.append(Finding("no-set-fits", "hard", "", message, here.strip(), arch, "run on %s%s" % (arch, also)))
     return Choice(None, tuple(findings))

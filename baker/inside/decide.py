@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from baker.inside import libcuda, mounts
 from baker.inside import manifest as manifests
 from baker.inside.check import Verdict, check
 from baker.inside.choose import pick_set, wanted_facts
 from baker.inside.finding import Finding
-from baker.inside.pristine import survey
+from baker.inside.pristine import Survey, survey
 from baker.inside.probe import observe
 from baker.inside.settings import Settings
 from baker.inside.status import say
@@ -30,8 +30,8 @@ class Decision(NamedTuple):
     facts: Dict[str, Any]
 
 
-def _nothing(findings: Sequence[Finding], digest: str = "", manifest: Optional[manifests.Manifest] = None, facts: Any = None) -> Decision:
-    return Decision(Verdict("", (), tuple(findings), {}), digest, manifest, None, facts or {})
+def _nothing(findings: Sequence[Finding], digest: str = "") -> Decision:
+    return Decision(Verdict("", (), tuple(findings), {}), digest, None, None, {})
 
 
 def _image(code: str, message: str, found: Any, expected: Any, remedy: str) -> Finding:
@@ -72,7 +72,7 @@ def _trusted(settings: Settings) -> Tuple[Optional[manifests.Manifest], str, Lis
         return None, digest, [_image("manifest-damaged", str(error), None, None, again)]
 
 
-def _interpreter(manifest: manifests.Manifest) -> Tuple[str, List[str]]:
+def interpreter(manifest: manifests.Manifest) -> Tuple[str, List[str]]:
     """The server's interpreter and its dist-info directories: a set's serve {"python", "dist_info"}, the same in all sets of one base."""
     for serve in (cache_set.serve for cache_set in manifest.sets):
         python, dist_info = serve.get("python"), serve.get("dist_info")
@@ -99,34 +99,51 @@ def _progress(done: int, total: int) -> None:
     say("checked %d of %d files" % (done, total))
 
 
+def names(manifest: manifests.Manifest, env: Mapping[str, str]) -> List[str]:
+    """The facts that judging any set of this image needs."""
+    rows = [row.fact for cache_set in manifest.sets for kind in cache_set.kinds for row in kind.rows]
+    return wanted_facts(manifest) + _driver(manifest, env) + rows
+
+
+Look = Callable[[manifests.CacheSet], Mapping[str, Survey]]
+
+
+def judge(
+    manifest: manifests.Manifest, facts: Mapping[str, Any], command: Sequence[str], env: Mapping[str, str], level: str, look: Look
+) -> Tuple[Verdict, Optional[manifests.CacheSet]]:
+    """Pick the set and judge it: the one place where `start`, `check` and `explain` decide. Raises nothing for any parsed manifest."""
+    cache_set, reasons = pick_set(manifest, facts, command)
+    found: List[Finding] = []
+    if manifest.raw.get("unproven") is True:
+        text = "nobody has shown that this image starts warm"
+        found.append(Finding("unproven", "soft", "", text, "built with --no-prove", "a proof", "baker prove"))
+    if cache_set is None:
+        return Verdict("", (), (*found, *reasons), {}), None
+    verdict = check(cache_set, facts, look(cache_set), command, env, level).plus(found)
+    if cache_set.raw.get("virtual"):
+        text = "set %s was baked on a stand-in driver: nothing that depends on time or values is proven" % ascii(cache_set.name)[1:-1]
+        remedy = "baker prove on this GPU, or bake on one"
+        verdict = verdict.plus([Finding("virtual-bake", "soft", "", text, "virtual", "a bake on the GPU", remedy)])
+    if not command:
+        verdict = verdict.plus([Finding("arguments-not-given", "soft", "", "no command was given, so none is compared")])
+    return verdict, cache_set
+
+
 def decide(settings: Settings) -> Decision:
     """Judge the image of `settings.root` for this machine and `settings.command`. Raises nothing for any content of the image."""
     manifest, digest, findings = _trusted(settings)
     if manifest is None:
         return _nothing(findings, digest)
-    python, dist_info = _interpreter(manifest)
-    names = (
-        wanted_facts(manifest)
-        + _driver(manifest, settings.env)
-        + [row.fact for cache_set in manifest.sets for kind in cache_set.kinds for row in kind.rows]
-    )
-    facts = {**observe(names, python, dist_info, settings.env), **mounts.facts(settings.root, settings.env)}
-    if manifest.raw.get("unproven") is True:
-        findings.append(
-            Finding("unproven", "soft", "", "nobody has shown that this image starts warm", "built with --no-prove", "a proof", "baker prove")
-        )
-    cache_set, reasons = pick_set(manifest, facts, settings.command)
+    python, dist_info = interpreter(manifest)
+    wanted = names(manifest, settings.env)
+    facts = {**observe(wanted, python, dist_info, settings.env), **mounts.facts(settings.root, settings.env)}
+
+    def look(cache_set: manifests.CacheSet) -> Mapping[str, Survey]:
+        files = sum(len(kind.files) for kind in cache_set.kinds)
+        say("checking %d files of set %s (%s, at most %g s)" % (files, ascii(cache_set.name)[1:-1], settings.level, settings.limit_s))
+        return survey(settings.root, cache_set, settings.level, settings.limit_s, _progress)
+
+    verdict, cache_set = judge(manifest, facts, settings.command, settings.env, settings.level, look)
     if cache_set is None:
-        return _nothing([*findings, *reasons], digest, manifest, facts)
-    files = sum(len(kind.files) for kind in cache_set.kinds)
-    say("checking %d files of set %s (%s, at most %g s)" % (files, ascii(cache_set.name)[1:-1], settings.level, settings.limit_s))
-    surveys = survey(settings.root, cache_set, settings.level, settings.limit_s, _progress)
-    verdict = check(cache_set, facts, surveys, settings.command, settings.env, settings.level).plus(findings)
-    verdict = verdict.plus(mounts.findings(settings.root, cache_set, settings.env))
-    if cache_set.raw.get("virtual"):
-        text = "set %s was baked on a stand-in driver: nothing that depends on time or values is proven" % ascii(cache_set.name)[1:-1]
-        remedy = "baker prove on this GPU, or bake on one"
-        verdict = verdict.plus([Finding("virtual-bake", "soft", "", text, "virtual", "a bake on the GPU", remedy)])
-    if not settings.command:
-        verdict = verdict.plus([Finding("arguments-not-given", "soft", "", "no command was given, so none is compared")])
-    return Decision(verdict, digest, manifest, cache_set, facts)
+        return Decision(verdict, digest, manifest, None, facts)
+    return Decision(verdict.plus(mounts.findings(settings.root, cache_set, settings.env)), digest, manifest, cache_set, facts)
