@@ -35,6 +35,7 @@ class CacheKind(Protocol):
     stability: int  # layer order: lower changes less often and goes first
     path_bound: bool  # entries hold absolute paths: useless at another live directory
     mutable: tuple[Pattern, ...]  # paths that may be new or change in a warm start, with the reason; never code
+    depth: int  # leading components of a path that make an entry, which start may leave out alone; 0: the kind is one whole
     mtimes: bool  # validity is an order of modification times: they are kept in layers
     debug: tuple[str, ...]  # fnmatch patterns of files that only people read: a layer of their own
     lean: Mapping[str, str]  # variables with which the owner writes no such files; they touch no key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Sequence, Tuple
 
 from baker.inside.arguments import compare_arguments, compare_variables
@@ -15,6 +15,7 @@ from baker.inside.pristine import Survey
 from baker.inside.rows import judge
 
 NAMED = 8  # damaged files of a kind that get a finding each; the status file lists all
+QUARANTINE = "entry-damaged"  # hard for policy strict, and yet the kind is shown without those entries
 REBUILD = "pull the image again by its digest; if it persists, build it again"
 
 
@@ -35,12 +36,13 @@ class Verdict:
     kinds: Tuple[str, ...]
     findings: Tuple[Finding, ...]
     damage: Mapping[str, Tuple[Damage, ...]]
+    quarantined: Mapping[str, FrozenSet[str]] = field(default_factory=dict)  # kind -> damaged entries that are left out of live
 
     @property
     def hidden(self) -> Dict[str, List[str]]:
         """Kinds that stay out of the server's sight, with the codes of their hard findings (those of the whole image hide every kind)."""
         hidden: Dict[str, List[str]] = {}
-        hard = [f for f in self.findings if f.severity == "hard"]
+        hard = [f for f in self.findings if f.severity == "hard" and f.code != QUARANTINE]
         for name in self.kinds:
             codes = sorted({f.code for f in hard if f.kind in ("", name)})
             if codes:
@@ -70,7 +72,7 @@ class Verdict:
 
     def plus(self, findings: Sequence[Finding]) -> Verdict:
         """The verdict with more findings."""
-        return Verdict(self.set_name, self.kinds, (*self.findings, *findings), self.damage)
+        return Verdict(self.set_name, self.kinds, (*self.findings, *findings), self.damage, self.quarantined)
 
 
 def compare_files(kind: Kind, look: Survey, level: str) -> List[Damage]:
@@ -120,6 +122,27 @@ def _file_findings(kind: Kind, look: Survey, damage: Sequence[Damage]) -> List[F
     return findings
 
 
+def entry_of(path: str, depth: int) -> str:
+    """The entry that a path belongs to: its first `depth` components."""
+    return "/".join(path.split("/")[:depth])
+
+
+def entries_lost(kind: Kind, look: Survey, damage: Sequence[Damage]) -> FrozenSet[str]:
+    """Damaged entries that can be left out while the kind is shown; empty when there are none, or when the kind as a whole must stay hidden."""
+    if not kind.entry_depth or not damage or look.error or look.mount:
+        return frozenset()
+    lost = frozenset(entry_of(d.path, kind.entry_depth) for d in damage)
+    whole = {entry_of(file.path, kind.entry_depth) for file in kind.files}
+    return lost if lost < whole else frozenset()  # nothing left, or files that belong to no entry: the kind is judged as one
+
+
+def _left_out(kind: Kind, lost: FrozenSet[str], damage: Sequence[Damage]) -> Finding:
+    first = damage[0]
+    total = len({entry_of(file.path, kind.entry_depth) for file in kind.files})
+    message = "%d of %d entries are damaged and left out: %s%s" % (len(lost), total, shown(first.path), " …" if len(damage) > 1 else "")
+    return Finding(QUARANTINE, "hard", kind.name, message, first.found, first.expected, "the server compiles them again; " + REBUILD)
+
+
 def _present(kind: Kind, look: Survey) -> int:
     return sum(1 for file in kind.files if file.path in look.entries)
 
@@ -161,6 +184,7 @@ def check(
     """
     findings: List[Finding] = []
     damaged: Dict[str, Tuple[Damage, ...]] = {}
+    quarantined: Dict[str, FrozenSet[str]] = {}
     names = [kind.name for kind in cache_set.kinds]
     for kind in cache_set.kinds:
         findings += _form(kind, names.count(kind.name) > 1)
@@ -171,11 +195,17 @@ def check(
         findings += [finding for finding in (judge(row, kind.name, facts) for row in kind.rows) if finding]
         look = surveys.get(kind.name, Survey({}, {}, "not looked at"))
         damage = compare_files(kind, look, level) if not look.error else []
-        findings += _file_findings(kind, look, damage) + _elsewhere(kind, env)
+        lost = entries_lost(kind, look, damage)
+        if lost:
+            quarantined[kind.name] = lost
+            findings.append(_left_out(kind, lost, damage))
+        else:
+            findings += _file_findings(kind, look, damage)
+        findings += _elsewhere(kind, env)
         if damage:
             damaged[kind.name] = tuple(damage)
     findings += _command(cache_set, argv, env, frozenset(names))
-    return Verdict(cache_set.name, tuple(dict.fromkeys(names)), tuple(findings), damaged)
+    return Verdict(cache_set.name, tuple(dict.fromkeys(names)), tuple(findings), damaged, quarantined)
 
 
 def _command(cache_set: CacheSet, argv: Sequence[str], env: Mapping[str, str], names: FrozenSet[str]) -> List[Finding]:

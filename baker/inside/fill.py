@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from fnmatch import fnmatchcase
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
+from baker.inside.check import entry_of
 from baker.inside.finding import Finding
 from baker.inside.inventory import InventoryError, hash_file, shown
 from baker.inside.live import DIRECTORY_MODE, IGNORED, STALE, Live, read_stamp, set_aside, write_stamp
@@ -29,17 +30,21 @@ class Job(NamedTuple):
 
     kind: Kind
     pristine: str
+    left_out: FrozenSet[str] = frozenset()  # damaged entries: not linked, and what an earlier start linked is removed
 
 
 Tree = Dict[str, Any]  # name -> Tree for a directory, FileEntry for a file
 
 
-def _tree(kind: Kind) -> Tree:
+def _tree(kind: Kind, left_out: FrozenSet[str]) -> Tree:
     """The kind's directories and files as nested dictionaries, so that each directory is opened once. Raises FillError."""
     root: Tree = {}
     for directory in kind.directories:
-        _descend(root, directory.split("/"))
+        if not left_out or entry_of(directory, kind.entry_depth) not in left_out:
+            _descend(root, directory.split("/"))
     for file in kind.files:
+        if left_out and entry_of(file.path, kind.entry_depth) in left_out:
+            continue
         parts = file.path.split("/")
         node = _descend(root, parts[:-1])
         if parts[-1] in node:
@@ -61,13 +66,27 @@ class _Filler:
 
     def __init__(self, live: str, job: Job, label: str) -> None:
         self.live, self.kind, self.pristine, self.label = live, job.kind, job.pristine, label
+        self.left_out = job.left_out
 
     def run(self) -> None:
         top = os.open(self.live, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            self._directory(top, self.kind.name, _tree(self.kind), "")
+            self._directory(top, self.kind.name, _tree(self.kind, self.left_out), "")
+            self._unlink_left_out()
         finally:
             os.close(top)
+
+    def _unlink_left_out(self) -> None:
+        """Remove the links that an earlier start made to entries that are damaged now; what the server wrote in their place stays."""
+        for entry in sorted(self.left_out):
+            top = os.path.join(self.live, self.kind.name, entry)
+            if os.path.realpath(top) != os.path.join(os.path.realpath(self.live), self.kind.name, entry):
+                continue  # a link in the way is never walked through
+            for directory, _, names in os.walk(top):
+                for name in names:
+                    path = os.path.join(directory, name)
+                    if os.path.islink(path) and os.readlink(path).startswith(self.pristine + "/"):
+                        os.unlink(path)
 
     def _directory(self, parent: int, name: str, node: Tree, path: str) -> None:
         """Make and fill one directory; `path` is its own path in the kind, "" for the kind's root."""

@@ -85,6 +85,7 @@ class Kind:
     directories: Tuple[str, ...] = ()
     factors: Mapping[str, Any] = field(default_factory=dict)
     path_bound: bool = False
+    entry_depth: int = 0  # leading components of a path that make an entry of its own; 0: the kind is one whole
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,13 @@ def _files(doc: Mapping[str, Any], where: str) -> Tuple[FileEntry, ...]:
     return tuple(files)
 
 
+def _depth(doc: Mapping[str, Any], where: str) -> int:
+    depth = _get(doc, "entry_depth", int, where) if "entry_depth" in doc else 0
+    if depth < 0:
+        raise ManifestError("%s.entry_depth: found %d, expected >= 0" % (where, depth))
+    return int(depth)
+
+
 def _kind(doc: Any, where: str) -> Kind:
     doc = _object(doc, where)
     variables = _object(doc.get("variables", {}), where + ".variables")
@@ -228,6 +236,7 @@ def _kind(doc: Any, where: str) -> Kind:
         directories=tuple(safe_path(str(item), w) for item, w in _items(doc, "directories", where)),
         factors=_object(doc.get("factors", {}), where + ".factors"),
         path_bound=bool(doc.get("path_bound", False)),
+        entry_depth=_depth(doc, where),
     )
 
 

@@ -84,7 +84,12 @@ def _at_root(decision: Decision, settings: Settings) -> List[Finding]:
 def _jobs(decision: Decision, verdict: Verdict, settings: Settings) -> List[filling.Job]:
     kinds = decision.cache_set.kinds if decision.cache_set else ()
     visible = set(verdict.shown)
-    return [filling.Job(k, directory(settings.root, decision.cache_set, k)) for k in kinds if decision.cache_set and k.name in visible]
+    out = verdict.quarantined
+    return [
+        filling.Job(k, directory(settings.root, decision.cache_set, k), out.get(k.name, frozenset()))
+        for k in kinds
+        if decision.cache_set and k.name in visible
+    ]
 
 
 def _refuse_if_strict(verdict: Verdict, settings: Settings) -> None:

@@ -48,11 +48,16 @@ def write_line(text: str) -> None:
             sys.stderr = None
 
 
+def _remark(verdict: Verdict, name: str) -> str:
+    lost = len(verdict.quarantined.get(name, ()))
+    return " (looked for elsewhere)" if name in verdict.elsewhere else " (without %d damaged entries)" % lost if lost else ""
+
+
 def summary(outcome: Outcome) -> str:
     """The line for people: compatible, partly or cold, with each kind."""
     verdict = outcome.verdict
     hidden = "; ".join("%s (%s)" % (shown(name), ", ".join(codes)) for name, codes in verdict.hidden.items())
-    visible = ", ".join(shown(name) + (" (looked for elsewhere)" if name in verdict.elsewhere else "") for name in verdict.shown)
+    visible = ", ".join(shown(name) + _remark(verdict, name) for name in verdict.shown)
     if verdict.word == "compatible":
         return "compatible: %s" % visible
     if verdict.word == "partly":
@@ -90,6 +95,9 @@ def _kinds(outcome: Outcome) -> Dict[str, Any]:
         damage = [{"code": d.code, "path": d.path, "found": d.found, "expected": d.expected} for d in verdict.damage.get(kind.name, ())]
         size = sum(file.size for file in kind.files)
         states[kind.name] = {"state": state, "codes": codes, "files": len(kind.files), "bytes": size, "damage": damage}
+        lost = sorted(verdict.quarantined.get(kind.name, ()))
+        if lost:
+            states[kind.name]["quarantined"] = lost
     return states
 
 

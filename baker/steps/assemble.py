@@ -220,6 +220,7 @@ def _kind(name: str, warmed: Warmed, found: Survey, facts: Mapping[str, Any], pl
         "copy": list(kind.copy),
         "directories": list(found.directories),
         "path_bound": kind.path_bound,
+        **({"entry_depth": kind.depth} if kind.depth else {}),
     }
 
 

@@ -106,6 +106,16 @@ def test_triton_does_not_check_content_so_baker_must(warm: Path, libraries: Path
         cubin.write_bytes(whole)
 
 
+def test_one_entry_left_out_costs_one_compile(warm: Path, libraries: Path, python: str, tmp_path: Path) -> None:
+    cache = tmp_path / "live" / "triton"
+    bed.triton(python, libraries, cache)
+    keys = sorted({path.parent.name for path in cache.glob("*/*.cubin")})
+    shutil.rmtree(cache / keys[0])  # what start does with a damaged entry
+    again = bed.triton(python, libraries, cache)
+    assert sorted(again["hits"]) == [False, *[True] * (KERNELS - 1)]
+    assert problems(cache) == []
+
+
 def test_a_process_id_in_the_directory_is_not_reusable(warm: Path, tmp_path: Path) -> None:  # case O-08
     shutil.copytree(warm, tmp_path / "triton" / "cache_72")
     assert "triton-foreign" in problems(tmp_path / "triton")
