@@ -21,10 +21,14 @@ def module(text: bytes) -> bytes:
 
 OBJECT = b"\x7fELF" + bytes(60) + struct.pack("<I", 7)
 
-MIXED = {"cache/kernel.b.1/kernel.cu": b"x", "cache/kernel.b.1/kernel.cubin": cubin(100)}
+META = b'{"compiler_info": {"version": "Cuda compilation tools, release 13.0, V13.0.88"}, "compiler_options": {"arch": "90a"}}'
+MIXED = {"cache/b.1/kernel.cu": b"x", "cache/b.1/kernel.cubin": cubin(100), "cache/b.1/meta.json": b"{}", "cache/b.1/.committed": b""}
 
 WHOLE: dict[str, Tree] = {
-    "deep_gemm": {f"cache/kernel.gemm.{KEY[:8]}/kernel.cu": b"__global__", f"cache/kernel.gemm.{KEY[:8]}/kernel.cubin": cubin(90)},
+    "deep_gemm": {
+        f"cache/sm90_fp8_gemm_1d2d.{KEY[:32]}/{name}": content
+        for name, content in (("kernel.cu", b"__global__"), ("kernel.cubin", cubin(90)), ("meta.json", META), (".committed", b""))
+    },
     "cute_dsl": {"cute_dsl_kernel_1.mlir": module(b"MLIR byte code"), "pyir_class_facts/a.json": b"{}"},
     "quack": {f"{KEY}/{OTHER}.o": OBJECT},
     "flash_attention": {f"{KEY}/forward/{OTHER}.o": OBJECT},
@@ -38,6 +42,7 @@ WHOLE: dict[str, Tree] = {
 DAMAGED: list[tuple[str, str, Callable[[dict[str, bytes]], None], str]] = [
     ("deep_gemm", "no cubin", lambda tree: drop(tree, "kernel.cubin"), "kernel-partial"),
     ("deep_gemm", "no source", lambda tree: drop(tree, "kernel.cu"), "kernel-partial"),
+    ("deep_gemm", "not committed", lambda tree: tree.update({"cache/b.1/kernel.cu": b"x", "cache/b.1/kernel.cubin": cubin(90)}), "kernel-partial"),
     ("deep_gemm", "empty cubin", lambda tree: replace(tree, "kernel.cubin", b""), "empty-file"),
     ("deep_gemm", "not a cubin", lambda tree: replace(tree, "kernel.cubin", b"\x7fELF" + bytes(60)), "kernel-damaged"),
     ("deep_gemm", "two architectures", lambda tree: tree.update(MIXED), "kernel-mixed"),

@@ -107,4 +107,4 @@ def test_rows_that_are_played_again_replace_the_old_ones_and_the_others_are_judg
     )
     assert [row["name"] for row in table["rows"]] == ["same", "uid", "cubin-damaged"]
     assert table["disagreements"] == ["uid"]
-    assert "on purpose" in table["rows"][2]["kinds"][0]["note"]
+    assert "left out" in table["rows"][2]["kinds"][0]["note"]

@@ -31,6 +31,7 @@ SERVE = ("--max-model-len", "2048", "--max-num-seqs", "16")
 H100, H200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200"
 FIRST_LINE = "Virtual GPU: no kernel ran. Keys, files and load lines are those of the real code; tokens and times mean nothing."
 FLASHINFER_ROWS = "same,driver-minor,h200,cuda-home,a100"
+DEEP_GEMM_ROWS = "same,driver-minor,h200,h100-pcie,cuda-home"
 LIMIT_S = 5400
 
 
@@ -206,6 +207,17 @@ def _family(name: str, *options: str, ranks: int = 1, **more: Any) -> Callable[[
     return part
 
 
+def part_fp8(suite: Suite) -> dict[str, Any]:
+    """A block-FP8 model: DeepGEMM's kernels, compiled by the real nvcc, then the rows that matter for them."""
+    built = suite.bake("fp8", "--gpu", H100, model="fp8", profile=str(REPOSITORY / "tests" / "vgpu" / "bed-fp8.yaml"))
+    found: dict[str, Any] = {"bake": summary(built)}
+    if built["exit"] == 0:
+        words = [built["reference"], "--rows", DEEP_GEMM_ROWS, "--machines", str(suite.bed / "lib"), "--title", "DeepGEMM's kernels"]
+        found["table"] = table.main([*words, "--out", str(suite.out / f"truth-table-fp8{suite.suffix}")])
+        found["ok"] = found["table"] == 0 and good(found["bake"]) and found["bake"]["kinds"].get("deep_gemm", 0) > 0
+    return found
+
+
 def part_virtual(suite: Suite) -> dict[str, Any]:
     """A user's bake without the GPU: refused without --virtual, marked with it, choices by time left out."""
     refused = suite.bake("refused", "--gpu", H100, switch=False)
@@ -231,7 +243,7 @@ PARTS: Mapping[str, Callable[[Suite], dict[str, Any]]] = {
     "moe": _family("moe", model="moe"),
     "mla": _family("mla", model="mla"),
     "dp2": _family("dp2", on={"count": 2}, serve=("--data-parallel-size", "2"), ranks=2),
-    "fp8": _family("fp8", model="fp8", profile=str(REPOSITORY / "tests" / "vgpu" / "bed-fp8.yaml")),
+    "fp8": part_fp8,
     "virtual": part_virtual,
 }
 

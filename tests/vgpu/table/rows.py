@@ -11,6 +11,7 @@ from typing import Any
 
 AOT_KEY = "in vLLM's compile key"
 MORE = "what the bake compiled still hits; other arguments launch more specialisations, which start cannot know, so it names the argument"
+ONE_LESS = "the damaged kernel is left out and compiled again, the others hit; taken unchecked it would be a hit, and wrong"
 UNSAFE = "the real code takes the damaged file without a word: a hit, and wrong. Hidden on purpose"
 
 
@@ -80,7 +81,7 @@ ROWS: tuple[Row, ...] = (
     Row("read-only", "a read-only root with live on a tmpfs", read_only=True),
     Row("aot-damaged", "one flipped byte in the AOT artifact", damage="aot-flip", reasons={"vllm": UNSAFE}),
     Row("aot-missing", "the artifact of rank 0 is gone", damage="aot-missing"),
-    Row("cubin-damaged", "one flipped byte in a cubin", damage="cubin-flip", reasons={"triton": UNSAFE}),
+    Row("cubin-damaged", "one flipped byte in a cubin", damage="cubin-flip", reasons={"triton": ONE_LESS}),
 )
 
 
