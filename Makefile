@@ -14,7 +14,7 @@ VGPU := .vgpu
 VGPU_SPEC := vllm==0.33.0
 VGPU_ONLY := mla,dp2,moe,tp2,virtual,fp8,flashinfer,table
 CUDA_HOME ?= /usr/local/cuda
-TOOLS := skopeo umoci podman runc netavark
+TOOLS := skopeo umoci podman runc netavark file
 
 # 4,224 tokens hold the longest stage of the default profile (4,096 + 100). 1 GiB of KV cache: by default vLLM takes most of the memory on CPU.
 SERVE := --max-model-len 4224 --max-num-seqs 16 --dtype bfloat16 --kv-cache-memory-bytes 1073741824

@@ -69,7 +69,6 @@ class Flashinfer(Plain):
         """The module directory is named by version and capability; the command text by CUDA_HOME; the modules are for one processor and ABI."""
         rows = same(self.name, facts, ["cpu.arch", "python.abi", "pkg.flashinfer-python"])
         rows += gpu.rows(self.name, facts)
-        rows.append(Row("libc.version", "ge", facts.get("libc.version"), "hard", self.name, "the modules need this C library or a newer one"))
         remedy = "CUDA_HOME is in the text of every build command: another value rebuilds all modules, which takes minutes"
         rows.append(Row("env.CUDA_HOME", "eq", facts.get("env.CUDA_HOME"), "hard", self.name, remedy))
         return rows

@@ -40,7 +40,6 @@ class Inductor(Plain):
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
         """Versions, ABI and, on CPU, what `-march=native` code needs."""
         rows = same(self.name, facts, ["cpu.arch", "python.abi", "pkg.torch"])
-        rows += [Row("libc.version", "ge", facts.get("libc.version"), "hard", self.name, "the shared objects need this C library or a newer one")]
         if target.is_gpu:
             rows += [*gpu.rows(self.name, facts, product="hard"), *same(self.name, facts, ["pkg.triton"])]
             rows += same(self.name, facts, ["gpu.sm_count"], severity="soft")
@@ -55,7 +54,12 @@ class Inductor(Plain):
                 "the objects hold instructions that this CPU lacks: bake on the older CPU",
             ),
             Row(
-                "tool.cxx", "present", True, "hard", self.name, "install g++ or set CXX: Inductor probes the compiler even when everything is cached"
+                "tool.cxx",
+                "present",
+                True,
+                "hard",
+                self.name,
+                "install g++ or set CXX: without it the server dies, cached or not: Inductor looks for it first",
             ),
         ]
         rows += same(

@@ -36,9 +36,8 @@ class NinjaTree(Plain):
     variables: tuple[str, ...] = ("CXX", "CC", "CUDA_HOME")  # in the text of the commands
 
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
-        """Package versions, processor and C library; ninja and the compiler are asked for even when nothing is built."""
+        """Package versions and processor; ninja and the compiler are asked for even when nothing is built."""
         rows = same(self.name, facts, ["cpu.arch", *self.packages])
-        rows.append(Row("libc.version", "ge", facts.get("libc.version"), "hard", self.name, "the modules need this C library or a newer one"))
         rows.append(Row("tool.ninja", "present", True, "hard", self.name, "put ninja on PATH: it is run at every load, also when nothing is stale"))
         for name in self.variables:
             remedy = f"{name} is in the text of every build command: set it as at the bake, else all modules are built again"

@@ -52,6 +52,10 @@ class Triton(Plain):
         rows = same(self.name, facts, ["cpu.arch", "python.abi", "pkg.triton"])
         rows += gpu.rows(self.name, facts)
         rows += same(self.name, facts, ["gpu.sm_count"], severity="soft", remedy="launch configurations may be chosen by it: some kernels may be new")
+        need = "install a C compiler (gcc, clang, or CC): hits need none, but a kernel outside of the baked set would fail, not just be slow"
+        rows.append(Row("tool.cc", "present", True, "soft", self.name, need))
+        file = "the key of Triton's launcher module holds what the program `file` says: it would be built again, which needs a C compiler"
+        rows += same(self.name, facts, ["tool.file.found"], severity="soft", remedy=file)
         for name in (*KEY_VARIABLES, *OTHER_VARIABLES):
             value = facts.get(f"env.{name}")
             remedy = f"unset {name}: being set changes every key" if value is None else f"set {name} as at the bake"

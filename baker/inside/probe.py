@@ -3,7 +3,7 @@
 Facts (None = it is known that there is none; one that cannot be told is None too, with the reason in `facts["unknown"][name]`):
 cpu.arch cpu.model cpu.isa cpu.vector cpu.count, os.kernel libc uid gid home.writable, python.executable python.version python.abi
 python.magic python.path, python.packages python.dist_info (every distribution; for the builder, with `site`), pkg.<PEP 503 name>, env.<NAME>,
-tool.cxx tool.cc tool.ninja tool.file tool.nvcc tool.ptxas tool.cuobjdump,
+libstdcxx.version lib.<soname> tool.cxx tool.cc tool.ninja tool.file tool.nvcc tool.ptxas tool.cuobjdump,
 gpu.count gpu.name gpu.cc gpu.sm_count gpu.memory (bytes) gpu.mig gpu.processes gpu.virtual gpu.error,
 driver.version driver.module cuda.driver_api cuda.library cuda.library_version cuda.forward_compat. `facts["sources"][name]` says who answered.
 """
@@ -15,7 +15,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
-from baker.inside import cpu
+from baker.inside import cpu, libraries
 
 _DRIVER = ("driver.version", "driver.module", "cuda.driver_api", "cuda.library", "cuda.library_version", "cuda.forward_compat")
 GPU = (*_DRIVER, *("gpu." + name for name in ["count", "name", "cc", "sm_count", "memory", "mig", "processes", "virtual", "error"]))
@@ -110,6 +110,8 @@ SIMPLE: Dict[str, Callable[[Mapping[str, str]], Any]] = {
     "tool.cc": lambda env: _compiler("CC", ("gcc", "clang"), env),
     "tool.ninja": lambda env: which("ninja", env),
     "tool.file": lambda env: which("file", env),
+    "tool.file.found": lambda env: which("file", env) is not None,
+    "libstdcxx.version": lambda env: libraries.newest(libraries.find("libstdc++.so.6", env), "GLIBCXX"),
     "tool.nvcc": lambda env: _toolkit("nvcc", env),
     "tool.ptxas": lambda env: _toolkit("ptxas", env),
     "tool.cuobjdump": lambda env: _toolkit("cuobjdump", env),
@@ -160,6 +162,8 @@ def _simple(name: str, env: Mapping[str, str], facts: Dict[str, Any], unknown: D
     facts[name] = None
     if name.startswith("env."):
         facts[name] = env.get(name[4:])
+    elif name.startswith("lib."):
+        facts[name] = libraries.find(name[4:], env)
     elif name not in SIMPLE:
         unknown[name] = "not a fact that this version of baker observes"
     else:

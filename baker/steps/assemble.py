@@ -10,7 +10,7 @@ from typing import Any
 
 from baker import __version__
 from baker import virtual as virtuals
-from baker.caches import by_name
+from baker.caches import by_name, objects
 from baker.engines.base import Base, Engine, Image, Recipe
 from baker.errors import ArtifactError
 from baker.inside.manifest import SCHEMA, Manifest, canonical, digest, parse
@@ -118,16 +118,13 @@ def _surveys(bed: Bed, warmed: Warmed, secrets: Mapping[str, str], allow_partial
     found: dict[str, Survey] = {}
     partial: dict[str, list[str]] = {}
     for name in warmed.kinds:
-        chosen = _chosen_by_time(bed.plan, warmed.tree / name)
-        result = survey(warmed.tree / name, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=chosen)
+        chosen, kind = _chosen_by_time(bed.plan, warmed.tree / name), by_name(name)
+        result = _look(bed, warmed, name, secrets, chosen)
         hard = [f for f in result.findings if f.severity == "hard"]
         if hard and allow_partial:
-            kind = by_name(name)
             named = {kind.unit(finding.message.partition(" ")[0]) for finding in hard}
             partial[name] = sorted(f.path for f in result.files if kind.unit(f.path) in named)
-            result = survey(warmed.tree / name, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=[*chosen, *partial[name]])
-        lacking = [f for f in bed.runtime.problems(bed.plan.serve, name, [file.path for file in result.files]) if f not in result.findings]
-        result = replace(result, findings=(*result.findings, *lacking))
+            result = _look(bed, warmed, name, secrets, [*chosen, *partial[name]])
         result.require_sound()  # with --allow-partial: what leaving single files out did not mend
         if result.files:
             found[name] = result
@@ -141,6 +138,15 @@ def _surveys(bed: Bed, warmed: Warmed, secrets: Mapping[str, str], allow_partial
                 remedy="the server did not use the cache variable: read the log for a setting that moves or disables its cache",
             )
     return found, partial
+
+
+def _look(bed: Bed, warmed: Warmed, name: str, secrets: Mapping[str, str], exclude: Sequence[str]) -> Survey:
+    """What ships of a kind, with the findings of the kind, of the runtime (missing ranks) and on shared objects for another machine."""
+    root = warmed.tree / name
+    result = survey(root, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=exclude)
+    paths = [file.path for file in result.files]
+    more = [*bed.runtime.problems(bed.plan.serve, name, paths), *objects.examine(name, root, paths, warmed.facts).findings]
+    return replace(result, findings=(*result.findings, *(finding for finding in more if finding not in result.findings)))
 
 
 def _chosen_by_time(plan: Plan, root: Path) -> list[str]:
@@ -188,7 +194,7 @@ def manifest_document(
             "rounds": [{"round": r["round"], "new": len(r["files"]["new"]), "changed": len(r["files"]["changed"])} for r in warmed.rounds],
             "uncovered": list(plan.uncovered),
         },
-        "kinds": [_kind(name, warmed, surveys[name], {**facts, **_env_facts(plan, strategy, warmed.kinds)}, plan) for name in kinds],
+        "kinds": [_kind(bed, name, warmed, surveys[name], {**facts, **_env_facts(plan, strategy, warmed.kinds)}) for name in kinds],
         "pinned": list(warmed.kinds),
         **({"virtual": mark} if (mark := virtuals.mark(str(plan.document.get("virtual") or ""), bed.runtime.world(plan.serve))) else {}),
     }
@@ -208,12 +214,14 @@ def _env_facts(plan: Plan, strategy: Strategy, kinds: Sequence[str]) -> dict[str
     return {f"env.{name}": value for name, value in server_env(plan, strategy, kinds).items()}
 
 
-def _kind(name: str, warmed: Warmed, found: Survey, facts: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+def _kind(bed: Bed, name: str, warmed: Warmed, found: Survey, facts: Mapping[str, Any]) -> dict[str, Any]:
     kind = by_name(name)
+    linked = objects.examine(name, warmed.tree / name, [file.path for file in found.files], facts)
+    system = bed.executor.probe({"names": linked.facts(), "python": bed.plan.interpreter.executable}) if linked.newest else {}
     return {
         "name": name,
-        "variables": pins([name], plan.root),
-        "rows": [vars_of(row) for row in kind.rows(facts, plan.target)],
+        "variables": pins([name], bed.plan.root),
+        "rows": [vars_of(row) for row in (*kind.rows(facts, bed.plan.target), *linked.rows(name, system))],
         "factors": dict(kind.factors(warmed.tree / name)),
         "files": [{k: v for k, v in entry._asdict().items() if v is not None} for entry in found.files],
         "mutable": [vars_of(pattern) for pattern in kind.mutable],

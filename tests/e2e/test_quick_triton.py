@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from baker.caches import by_name
+from baker.inside.probe import observe
+from baker.inside.rows import judge
 from baker.spec import Target
 from tests.vgpu.quick import bed
 
@@ -104,6 +106,54 @@ def test_triton_does_not_check_content_so_baker_must(warm: Path, libraries: Path
         assert bed.triton(python, libraries, warm)["hits"] == [True] * KERNELS
     finally:
         cubin.write_bytes(whole)
+
+
+def tools(directory: Path, *names: str) -> str:
+    """A PATH with only these programs."""
+    directory.mkdir()
+    for name in names:
+        found = shutil.which(name)
+        assert found, f"{name} is needed: the test takes it away again"
+        (directory / name).symlink_to(found)
+    return str(directory)
+
+
+def test_hits_need_no_compiler(warm: Path, libraries: Path, python: str, tmp_path: Path) -> None:  # case O-16
+    path = tools(tmp_path / "bin", "file")
+    assert bed.triton(python, libraries, warm, PATH=path)["hits"] == [True] * KERNELS
+    rows = by_name("triton").rows({"tool.file.found": True}, TARGET)
+    facts = observe([row.fact for row in rows], env={"PATH": path})
+    codes = {row.fact: finding for row in rows if row.fact.startswith("tool.") and (finding := judge(row, "triton", facts))}
+    assert codes.keys() == {"tool.cc"}
+    assert codes["tool.cc"].severity == "soft"
+    assert "fail, not just be slow" in codes["tool.cc"].remedy
+
+
+def test_a_kernel_outside_of_the_baked_set_fails_without_a_compiler(libraries: Path, python: str, tmp_path: Path) -> None:  # case O-16
+    with pytest.raises(AssertionError, match="Failed to find C compiler"):
+        bed.triton(python, libraries, tmp_path / "live" / "triton", PATH=tools(tmp_path / "bin", "file"))
+
+
+def test_the_program_file_is_in_the_key_of_the_launcher(warm: Path, libraries: Path, python: str, tmp_path: Path) -> None:
+    path = tools(tmp_path / "bin")
+    with pytest.raises(AssertionError, match="Failed to find C compiler"):
+        bed.triton(python, libraries, warm, PATH=path)
+    rows = by_name("triton").rows({"tool.file.found": True}, TARGET)
+    facts = observe([row.fact for row in rows], env={"PATH": path})
+    assert {row.fact for row in rows if row.fact.startswith("tool.") and judge(row, "triton", facts)} == {"tool.cc", "tool.file.found"}
+
+
+def test_a_constant_path_of_the_driver_hits_wherever_the_driver_is(libraries: Path, python: str, tmp_path: Path) -> None:
+    cache, constant = tmp_path / "live" / "triton", tmp_path / "live" / ".libcuda"
+    constant.mkdir(parents=True)
+    (constant / "libcuda.so.1").symlink_to(libraries / "libcuda.so.1")
+    (constant / "libcuda.so").symlink_to("libcuda.so.1")
+    bed.triton(python, libraries, cache, TRITON_LIBCUDA_PATH=str(constant))
+    elsewhere = bed.build(tmp_path / "usr" / "lib64")
+    (constant / "libcuda.so.1").unlink()
+    (constant / "libcuda.so.1").symlink_to(elsewhere / "libcuda.so.1")
+    path = tools(tmp_path / "bin", "file")
+    assert bed.triton(python, elsewhere, cache, TRITON_LIBCUDA_PATH=str(constant), PATH=path)["hits"] == [True] * KERNELS
 
 
 def test_one_entry_left_out_costs_one_compile(warm: Path, libraries: Path, python: str, tmp_path: Path) -> None:

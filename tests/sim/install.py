@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import py_compile
 import shutil
 import stat
+import struct
 import sys
 from pathlib import Path
 
@@ -15,8 +17,16 @@ _COMPILER = """#!/bin/sh
 [ "$1" = "--version" ] && { echo "g++ (simulated) 12.2.0"; exit 0; }
 src=$1
 while [ $# -gt 0 ]; do [ "$1" = "-o" ] && out=$2; shift; done
-{ printf '\\177ELF'; cat "$src"; } > "$out"
+{ printf '@HEADER@'; cat "$src"; } > "$out"
 """
+
+
+def elf_header() -> bytes:
+    """An ELF64 header of a shared object for this processor, without sections: 64 bytes, as the ELF gABI lays them out."""
+    machine = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
+    return b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 0, 0, 0, 64, 0, 0, 64, 0, 0)
+
+
 _SERVE = '#!/bin/sh\nexec "{python}" -m vllm.entrypoints.openai.api_server "$@"\n'
 
 
@@ -54,7 +64,7 @@ def make_runtime(
     (directory / "pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\nversion = {minor}\n")
     (binaries / "python").symlink_to(base)
     (binaries / f"python{minor}").symlink_to("python")
-    _script(binaries / "g++", _COMPILER)
+    _script(binaries / "g++", _COMPILER.replace("@HEADER@", "".join(f"\\{byte:03o}" for byte in elf_header())))
     _script(binaries / "vllm", _SERVE.format(python=binaries / "python"))
     (site / "vllm" / "version.py").write_text(f'VERSION = "{version}"\nTORCH = "{torch}"\n')
     library = site / "torch" / "lib" / "libtorch_cpu.so"

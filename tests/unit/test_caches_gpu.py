@@ -24,6 +24,8 @@ FACTS: dict[str, Any] = {
     "python.abi": "cpython-311-x86_64-linux-gnu",
     "python.version": "3.11.7",
     "libc.version": "2.36",
+    "tool.cc": "/usr/bin/gcc",
+    "tool.file.found": True,
     "pkg.torch": "2.14.0",
     "pkg.triton": "3.8.0",
     "pkg.vllm": "0.33.0",
