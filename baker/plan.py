@@ -29,9 +29,10 @@ from baker.pack import shape
 from baker.pack.image import creation_time
 from baker.request import BuildRequest
 from baker.runtimes.base import Runtime
-from baker.spec import Entry, Interpreter, Plan, Profile, Target, parse_arch, split_transport
+from baker.spec import Entry, Interpreter, Model, Plan, Profile, Target, parse_arch, split_transport
 
 SCHEMA = 1
+NO_MODEL = Model(source="", path=Path("/"), served="")  # of a program that names its own
 
 
 def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine: Engine, *, look_for_gpu: bool = True) -> Plan:
@@ -49,7 +50,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
     version = runtime.version(interpreter)
     runtime.require(interpreter, target)
     machine.require_driver(found, interpreter)
-    model = hub.resolve(request.model, request.served_model or None, request.weights)
+    model = hub.resolve(request.model, request.served_model or None, request.weights) if request.model or not runtime.once else NO_MODEL
     extra, transport = split_transport((*profile.serve, *request.serve), runtime.transport())
     serve = runtime.serve(model, target, extra)
     base_env = dict(item.partition("=")[::2] for item in (base.config.get("config") or {}).get("Env") or [] if not item.startswith("PATH="))
@@ -69,6 +70,7 @@ def resolve(request: BuildRequest, runtime: Runtime, executor: Executor, engine:
         "profile": profile.document(),
         "env": dict(sorted(env.items())),
         **({"virtual": virtual} if virtual else {}),
+        **({"program": program} if (program := dict(runtime.files(serve))) else {}),
     }
     plancheck.document(document)
     plan_id = hashlib.sha256(canonical(document)).hexdigest()
@@ -150,12 +152,13 @@ def from_manifest(document: Mapping[str, Any], served: Path | None = None) -> Pl
     Raises ArtifactError for a plan that is none.
     """
     shape.require(document, _PLAN, "the manifest's plan")
-    if not {"commit", "files"} & {name for name, value in document["model"].items() if value}:
+    if document["source"] and not {"commit", "files"} & {name for name, value in document["model"].items() if value}:
         shape.require(document["model"], {"files!": dict}, "the manifest's model")
     interpreter = document["interpreter"]
     profile = document["profile"]
     entries = tuple(Entry(**{name: entry[name] for name in Entry.__dataclass_fields__}) for entry in profile["entries"])
-    model = hub.locate(document["model"], document["source"], document["served"], served)
+    named = bool(document["source"])
+    model = hub.locate(document["model"], document["source"], document["served"], served) if named else NO_MODEL
     return Plan(
         id=document["id"],
         document=document,

@@ -58,7 +58,7 @@ class CacheKind(Protocol):
         ...
 
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
-        """Requirements with the values seen on the builder."""
+        """Requirements with the values seen on the builder; `facts["factor.<name>"]` is what `factors` found, where the cache is at hand."""
         ...
 
     def factors(self, root: Path) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -24,6 +25,17 @@ def capability(header: bytes) -> int:
     if machine != EM_CUDA:
         raise NotCubinError(f"ELF for machine {machine}, not {EM_CUDA}")
     return int((flags >> 8) & 0xFF if header[8] >= 8 else flags & 0xFF)
+
+
+def read_toolkit(path: Path) -> int:
+    """The CUDA major version whose ptxas wrote a cubin: from its note `.note.nv.tkinfo`, plain text; without it 12. 0: no cubin."""
+    try:
+        data = path.read_bytes()
+        capability(data[:HEADER])
+    except (NotCubinError, OSError):
+        return 0
+    found = re.findall(rb"Cuda compilation tools, release (\d{1,3})\.", data)
+    return max(map(int, found), default=12)
 
 
 def read_capability(path: Path) -> int:

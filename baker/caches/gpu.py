@@ -27,15 +27,19 @@ def cuda_version(facts: Mapping[str, Any]) -> str:
     return ""
 
 
-def rows(owner: str, facts: Mapping[str, Any], *, product: str = "soft", driver: str = "soft") -> list[Row]:
-    """Rows of every GPU kind. `product` and `driver` are the severities of the product's name and of the kernel driver's version."""
+def rows(owner: str, facts: Mapping[str, Any], *, product: str = "soft", driver: str = "soft", toolkit: int = 0) -> list[Row]:
+    """Rows of every GPU kind. `product` and `driver` are the severities of the product's name and of the kernel driver's version.
+
+    `toolkit`: CUDA major version of the newest cubin, where the cache itself tells; it counts when the runtime's is older or unknown.
+    """
     found = same(owner, facts, ["gpu.cc"], remedy="cubins of one compute capability do not run on another: bake for this GPU too")
     found += same(owner, facts, ["gpu.name"], severity=product, remedy="bake on this product: its name is in the key of vLLM and Inductor")
     found += same(
         owner, facts, ["driver.version"], severity=driver, remedy="cubins stay valid on newer drivers; entries of the driver's own cache do not"
     )
-    if cuda := cuda_version(facts):
-        need = cuda.partition(".")[0] + ".0"
+    major = max(toolkit, int(cuda_version(facts).partition(".")[0] or 0))
+    if major:
+        need = f"{major}.0"
         remedy = f"install a driver that serves CUDA {need} or newer, or use an image built for the CUDA of this driver"
         found.append(Row("cuda.driver_api", "ge", need, "hard", owner, remedy))
     return found

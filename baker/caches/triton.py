@@ -50,7 +50,7 @@ class Triton(Plain):
     def rows(self, facts: Mapping[str, Any], target: Target) -> Sequence[Row]:
         """Triton's version and the capability decide; the modules also need ABI and processor; no variable of the key may appear."""
         rows = same(self.name, facts, ["cpu.arch", "python.abi", "pkg.triton"])
-        rows += gpu.rows(self.name, facts)
+        rows += gpu.rows(self.name, facts, toolkit=max(facts.get("factor.toolkits") or [0]))
         rows += same(self.name, facts, ["gpu.sm_count"], severity="soft", remedy="launch configurations may be chosen by it: some kernels may be new")
         need = "install a C compiler (gcc, clang, or CC): hits need none, but a kernel outside of the baked set would fail, not just be slow"
         rows.append(Row("tool.cc", "present", True, "soft", self.name, need))

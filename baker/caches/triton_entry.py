@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baker.caches.cubin import NotCubinError, read_capability
+from baker.caches.cubin import NotCubinError, read_capability, read_toolkit
 from baker.inside.finding import Finding
 
 KIND = "triton"
@@ -119,7 +119,8 @@ def factors(root: Path) -> dict[str, Any]:
     documents = _documents(root)
     architectures = sorted({f"sm_{arch}" for document in documents if (arch := architecture(document))})
     versions = sorted({str(version) for document in documents if (version := document.get("triton_version"))})
-    return {"kernels": len(documents), "architectures": architectures, "versions": versions}
+    toolkits = sorted({major for path in root.glob("*/*.cubin") if (major := read_toolkit(path))})
+    return {"kernels": len(documents), "architectures": architectures, "versions": versions, "toolkits": toolkits}
 
 
 def whole(root: Path, entries: Mapping[str, Sequence[str]]) -> list[Finding]:

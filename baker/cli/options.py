@@ -90,7 +90,7 @@ def fixed(*values: str) -> OneOf:
 
 _OPTIONS = (
     click.option("--arch", required=True, type=_Arch(lambda: ARCHITECTURES), help=f"Target architecture: {', '.join(ARCHITECTURES)}."),
-    click.option("--model", required=True, metavar="MODEL", help="Model directory, or hub id ORG/NAME[@REV]."),
+    click.option("--model", default="", metavar="MODEL", help="Model directory, or hub id ORG/NAME[@REV]. Required for a server."),
     click.option("--gpu", default="", metavar="NAME", help='GPU product that must be found, like "NVIDIA H200".'),
     click.option("--served-model", default="", metavar="STRING", help="Model string that the production server gets; part of its cache key."),
     click.option("--profile", default="default", show_default=True, metavar="NAME|FILE", help="Warm-up profile."),
@@ -143,7 +143,11 @@ def assignments(items: Sequence[str]) -> dict[str, str]:
 
 
 def check(request: BuildRequest) -> BuildRequest:
-    """Refuse options that contradict each other. Raises UsageError."""
+    """Refuse options that contradict each other, and a server without a model. Raises UsageError."""
+    if not request.model and request.runtime != "command":
+        remedy = "pass --model with a directory or ORG/NAME"
+        expected = f"a model for runtime {request.runtime}"
+        raise UsageError("Missing option '--model'", code="usage", found="no --model", expected=expected, remedy=remedy)
     if request.gpu and request.arch == "cpu":
         raise UsageError(
             "--gpu makes no sense with --arch cpu", code="conflict", found=f"--gpu {request.gpu}", expected="no --gpu", remedy="drop one of the two"

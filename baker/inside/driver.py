@@ -97,7 +97,7 @@ class Run:
         job = self.job
         try:
             self.network, remarks = isolate.network(job.network)
-            if play.taken(job.port):
+            if not job.once and play.taken(job.port):
                 raise Over("failed", "port %d is in use by another process: choose a free one" % job.port)
             chosen, more = isolate.user(job, [isolate.tools_zip()] if job.record else [])
             self.uid = os.geteuid() if chosen is None else chosen

@@ -65,6 +65,7 @@ class Job:
     deadline_s: float = 7200.0
     grace_s: float = 10.0
     mask: List[str] = field(default_factory=list)  # names of variables whose values never reach a log or result
+    once: bool = False  # a program that ends by itself: port, ready and stages mean nothing
 
 
 @dataclass(frozen=True)

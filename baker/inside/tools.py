@@ -13,7 +13,7 @@ import sys
 import traceback
 from typing import Any, List, Optional
 
-from baker.inside import driver, proctree
+from baker.inside import driver, once, proctree
 from baker.inside.job import Job, JobResult, dump, load_job
 
 USAGE = "usage: tools.zip drive JOB.json | tools.zip probe < REQUEST.json"
@@ -68,7 +68,7 @@ def drive(job: Job) -> int:
     signals = proctree.Signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, proctree.ENDING)
     proctree.become_subreaper()
-    run = driver.Run(job, signals)
+    run = (once.Once if job.once else driver.Run)(job, signals)
     run.go()
     result = run.result()
     try:

@@ -16,7 +16,7 @@ import baker
 from baker import inside
 
 # Modules that only the builder's second zip holds: warm-up driver, recorder and their helpers.
-TOOLS_ONLY = frozenset({"job", "driver", "play", "isolate", "recorder", "events", "ninja", "tools", "proctree", "logtail"})
+TOOLS_ONLY = frozenset({"job", "driver", "once", "play", "isolate", "recorder", "events", "ninja", "tools", "proctree", "logtail"})
 _DATE = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
 _UNIX = 3
 _MAIN = "import sys\n\nfrom baker.inside.{module} import main\n\nsys.exit(main())\n"

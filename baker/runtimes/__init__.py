@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from baker.runtimes.base import Runtime
+from baker.runtimes.command import Command
 from baker.runtimes.vllm import Vllm
 
-ALL: tuple[Runtime, ...] = (Vllm(),)
+ALL: tuple[Runtime, ...] = (Command(), Vllm())
 
 
 def by_name(name: str) -> Runtime:

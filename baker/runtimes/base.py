@@ -25,6 +25,7 @@ class Runtime(Protocol):
     """What baker knows of one server program."""
 
     name: str
+    once: bool  # a program that ends by itself: no port, no requests, no tokens
     masked: tuple[str, ...]  # variables whose values never reach a log
 
     def kinds(self, target: Target) -> tuple[str, ...]:
@@ -55,8 +56,16 @@ class Runtime(Protocol):
         """Variables that the image pins for every strategy."""
         ...
 
-    def program(self, interpreter: Interpreter) -> tuple[str, ...]:
-        """The command that starts the server, before its arguments."""
+    def listen(self, port: int) -> tuple[str, ...]:
+        """Arguments that make it listen on that port of 127.0.0.1."""
+        ...
+
+    def command(self, interpreter: Interpreter, serve: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(what starts it, its arguments): the entry point and the CMD of the image. `serve` as `serve()` returned it."""
+        ...
+
+    def files(self, serve: Sequence[str]) -> Mapping[str, str]:
+        """path -> sha256 of what the command line runs and no package version binds; part of plan.id."""
         ...
 
     def bake_arguments(self, weights: str) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class Vllm:
     """Serve command, requests, strategies and per-version knowledge of vLLM."""
 
     name = "vllm"
+    once = False
     masked: tuple[str, ...] = ("VLLM_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY")
 
     def kinds(self, target: Target) -> tuple[str, ...]:
@@ -118,6 +119,18 @@ class Vllm:
         if interpreter.packages.get("vllm"):
             return (interpreter.executable.rpartition("/")[0] + "/vllm", "serve")
         return (interpreter.executable, "-m", "vllm.entrypoints.openai.api_server")
+
+    def listen(self, port: int) -> tuple[str, ...]:
+        """Only from this machine."""
+        return ("--host", "127.0.0.1", "--port", str(port))
+
+    def command(self, interpreter: Interpreter, serve: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The server and its arguments."""
+        return self.program(interpreter), tuple(serve)
+
+    def files(self, serve: Sequence[str]) -> Mapping[str, str]:
+        """Its version says it all."""
+        return {}
 
     def bake_arguments(self, weights: str) -> tuple[str, ...]:
         """Dummy weights: vLLM's LoadConfig is in no key."""

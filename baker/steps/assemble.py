@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from baker.engines.base import Base, Engine, Image, Recipe
 from baker.errors import ArtifactError
 from baker.inside.manifest import SCHEMA, Manifest, canonical, digest, parse
 from baker.pack import compress, image, leaks
-from baker.pack.tree import Survey, survey
+from baker.pack.tree import Survey
 from baker.pack.unpack import remove
 from baker.pack.zips import start_zip
 from baker.request import BuildRequest
 from baker.spec import Plan, Strategy
-from baker.steps import merge
+from baker.steps import merge, surveys
 from baker.steps.facts import PACKAGES
 from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, left_out
 from baker.steps.jobs import Bed, pins, server_env
@@ -57,12 +57,13 @@ def assemble(
     Raises ArtifactError for what must not ship or is not whole, UsageError for sets that cannot stand in one image.
     """
     plan = bed.plan
+    arguments = bed.runtime.command(plan.interpreter, plan.serve)[1]
     secrets = {**leaks.from_environment(os.environ), **secrets}
-    surveys, partial = _surveys(bed, warmed, secrets, request.allow_partial)
+    found, partial = surveys.take(bed, warmed, secrets, request.allow_partial)
     facts = warmed.facts
     base = engine.resolve(plan.base)
-    kinds = sorted(surveys, key=lambda name: (by_name(name).stability, name))
-    document = manifest_document(bed, warmed, kinds, surveys, facts, request)
+    kinds = sorted(found, key=lambda name: (by_name(name).stability, name))
+    document = manifest_document(bed, warmed, kinds, found, facts, request)
     variables = merge.environment(neighbour, document["sets"][0], server_env(plan, warmed.strategy, warmed.kinds))
     if neighbour is not None:
         document["sets"] = sorted([*neighbour.sets, {**document["sets"][0], "plan": document["plan"]}], key=lambda entry: str(entry["name"]))
@@ -70,7 +71,7 @@ def assemble(
     earth = engine.ground(base, plan.root)
     created = image.creation_time(os.environ, base.created)
     packer = image.Packer(plan.root, bed.work.directory / "layers", created, request.compression, earth.existing, earth.user)
-    trees = [image.KindTree(name, by_name(name).stability, warmed.tree / name, surveys[name].files, by_name(name).debug) for name in kinds]
+    trees = [image.KindTree(name, by_name(name).stability, warmed.tree / name, found[name].files, by_name(name).debug) for name in kinds]
     own = packer.kind_layers(plan.set_name, trees)
     all_kinds = merge.ordered([*own, *(neighbour.layers if neighbour else ())])
     live = list(dict.fromkeys([*(layer.kind for layer in all_kinds), *warmed.kinds, *merge.pinned(neighbour)]))
@@ -88,7 +89,7 @@ def assemble(
         env=env,
         labels=_labels(plan, document["sets"], facts, digest(manifest_bytes), proven=request.prove),
         entrypoint=image.entrypoint(plan.interpreter.executable, plan.root, _program(bed, base)),
-        cmd=merge.cmd(neighbour, plan.serve),
+        cmd=merge.cmd(neighbour, arguments),
         created=created,
     )
     leaks.check_documents(
@@ -97,9 +98,9 @@ def assemble(
     remove(bed.work.directory / "image")  # of an earlier run, whatever became of it: the layers are kept beside it
     built = engine.build(recipe, f"oci:{bed.work.directory / 'image'}", "candidate")
     remarks = [f"set {entry['name']} of {neighbour.image.reference} stays" for entry in neighbour.sets] if neighbour else []
-    if neighbour and recipe.cmd != plan.serve:
+    if neighbour and recipe.cmd != arguments:
         remarks.append(f"CMD stays that of {neighbour.image.reference}: start set {plan.set_name} with arguments of its own")
-    remarks += [f.line() for f in earth.findings] + [line for found in surveys.values() for line in _remarks(found)]
+    remarks += [f.line() for f in earth.findings] + [line for one in found.values() for line in _remarks(one)]
     record = {
         "schema": 1,
         "plan": plan.id,
@@ -108,54 +109,9 @@ def assemble(
         "fallen": [f.document() for f in fallen],
         "partial": partial,
         **({"sets": merge.carried(neighbour)} if neighbour else {}),
-        "dropped": {name: [{"path": d.path, "reason": d.reason} for d in found.dropped] for name, found in surveys.items()},
+        "dropped": {name: [{"path": d.path, "reason": d.reason} for d in one.dropped] for name, one in found.items()},
     }
     return Candidate(built, recipe, parse(manifest_bytes), record, env, layer_paths(built), tuple(remarks), left_out(record))
-
-
-def _surveys(bed: Bed, warmed: Warmed, secrets: Mapping[str, str], allow_partial: bool) -> tuple[dict[str, Survey], dict[str, list[str]]]:
-    """Kinds with files, and the files left out on request. A kind that the strategy must fill and that is empty is an error; others are left out."""
-    found: dict[str, Survey] = {}
-    partial: dict[str, list[str]] = {}
-    for name in warmed.kinds:
-        chosen, kind = _chosen_by_time(bed.plan, warmed.tree / name), by_name(name)
-        result = _look(bed, warmed, name, secrets, chosen)
-        hard = [f for f in result.findings if f.severity == "hard"]
-        if hard and allow_partial:
-            named = {kind.unit(finding.message.partition(" ")[0]) for finding in hard}
-            partial[name] = sorted(f.path for f in result.files if kind.unit(f.path) in named)
-            result = _look(bed, warmed, name, secrets, [*chosen, *partial[name]])
-        result.require_sound()  # with --allow-partial: what leaving single files out did not mend
-        if result.files:
-            found[name] = result
-        elif name in warmed.strategy.fills:
-            elsewhere = [path for r in warmed.rounds for path in r["files"]["new"]][:8]
-            raise ArtifactError(
-                f"kind {name} came out empty, and strategy {warmed.strategy.name} must fill it",
-                code="kind-empty",
-                found=f"no file; new files of the warm-up: {', '.join(elsewhere) or 'none'}",
-                expected=f"files below live/{name}",
-                remedy="the server did not use the cache variable: read the log for a setting that moves or disables its cache",
-            )
-    return found, partial
-
-
-def _look(bed: Bed, warmed: Warmed, name: str, secrets: Mapping[str, str], exclude: Sequence[str]) -> Survey:
-    """What ships of a kind, with the findings of the kind, of the runtime (missing ranks) and on shared objects for another machine."""
-    root = warmed.tree / name
-    result = survey(root, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=exclude)
-    paths = [file.path for file in result.files]
-    more = [*bed.runtime.problems(bed.plan.serve, name, paths), *objects.examine(name, root, paths, warmed.facts).findings]
-    return replace(result, findings=(*result.findings, *(finding for finding in more if finding not in result.findings)))
-
-
-def _chosen_by_time(plan: Plan, root: Path) -> list[str]:
-    """Files of a kind that a bake without the GPU leaves out: records of choices by time."""
-    virtual = str(plan.document.get("virtual") or "")
-    if virtual != virtuals.CROSS or not root.is_dir():
-        return []
-    paths = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
-    return sorted(path for path in paths if virtuals.left_out(virtual, f"{root.name}/{path}"))
 
 
 def manifest_document(
@@ -163,6 +119,7 @@ def manifest_document(
 ) -> dict[str, Any]:
     """The manifest (docs/artifact-spec.md). Holds no time, so the same tree gives the same bytes."""
     plan, strategy = bed.plan, warmed.strategy
+    program, arguments = bed.runtime.command(plan.interpreter, plan.serve)
     version = bed.runtime.version(plan.interpreter)
     cache_set = {
         "name": plan.set_name,
@@ -177,8 +134,9 @@ def manifest_document(
         },
         "builder": dict(facts),
         "serve": {
-            "program": list(bed.runtime.program(plan.interpreter)),
-            "argv": list(plan.serve),
+            "program": list(program),
+            "argv": list(arguments),
+            **({"once": True} if bed.runtime.once else {}),
             "env": server_env(plan, strategy, warmed.kinds),  # as at the bake and in the image's ENV, kinds that stayed empty included
             "served": plan.model.served,
             "offline": plan.env.get("HF_HUB_OFFLINE") == "1",
@@ -216,13 +174,15 @@ def _env_facts(plan: Plan, strategy: Strategy, kinds: Sequence[str]) -> dict[str
 
 def _kind(bed: Bed, name: str, warmed: Warmed, found: Survey, facts: Mapping[str, Any]) -> dict[str, Any]:
     kind = by_name(name)
+    factors = dict(kind.factors(warmed.tree / name))
+    facts = {**facts, **{f"factor.{key}": value for key, value in factors.items()}}
     linked = objects.examine(name, warmed.tree / name, [file.path for file in found.files], facts)
     system = bed.executor.probe({"names": linked.facts(), "python": bed.plan.interpreter.executable}) if linked.newest else {}
     return {
         "name": name,
         "variables": pins([name], bed.plan.root),
         "rows": [vars_of(row) for row in (*kind.rows(facts, bed.plan.target), *linked.rows(name, system))],
-        "factors": dict(kind.factors(warmed.tree / name)),
+        "factors": factors,
         "files": [{k: v for k, v in entry._asdict().items() if v is not None} for entry in found.files],
         "mutable": [vars_of(pattern) for pattern in kind.mutable],
         "copy": list(kind.copy),
@@ -240,7 +200,7 @@ def vars_of(value: Any) -> dict[str, Any]:
 def _program(bed: Bed, base: Base) -> tuple[str, ...]:
     """The base's entry point; for scratch the runtime's program."""
     entry = (base.config.get("config") or {}).get("Entrypoint")
-    return tuple(entry) if entry else bed.runtime.program(bed.plan.interpreter)
+    return tuple(entry) if entry else bed.runtime.command(bed.plan.interpreter, bed.plan.serve)[0]
 
 
 def _labels(plan: Plan, sets: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], manifest_digest: str, *, proven: bool) -> dict[str, str]:

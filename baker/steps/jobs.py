@@ -50,15 +50,8 @@ def server_env(plan: Plan, strategy: Strategy, kinds: Sequence[str]) -> dict[str
 def server_argv(bed: Bed, port: int) -> list[str]:
     """Program, production arguments, what only a bake adds, and the transport of this start."""
     plan = bed.plan
-    return [
-        *bed.runtime.program(plan.interpreter),
-        *plan.serve,
-        *bed.runtime.bake_arguments(plan.weights),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
+    program, arguments = bed.runtime.command(plan.interpreter, plan.serve)
+    return [*program, *arguments, *bed.runtime.bake_arguments(plan.weights), *bed.runtime.listen(port)]
 
 
 def make_job(
@@ -96,4 +89,5 @@ def make_job(
         uid=PROOF_UID if isolate else None,
         cwd=str(Path("/")),
         mask=list(bed.runtime.masked),
+        once=bed.runtime.once,
     )

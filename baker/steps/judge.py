@@ -127,7 +127,7 @@ def start(name: str, result: JobResult, changed: Changes, tokens: Sequence[Seque
             Finding("proof-uncounted", "hard", "", f"{name}: requests did not have their lengths: {uncounted[0]}", len(uncounted), 0, "read the log")
         )
     match = compare_tokens(tokens, cache_set)
-    if not virtually.baked(cache_set) and (match["equal"] != match["prompts"] or match["prompts"] == 0):
+    if not (virtually.baked(cache_set) or cache_set.serve.get("once")) and (match["equal"] != match["prompts"] or match["prompts"] == 0):
         found.append(
             Finding(
                 "proof-tokens",
@@ -148,8 +148,11 @@ def start(name: str, result: JobResult, changed: Changes, tokens: Sequence[Seque
     return found
 
 
-def recorder(recorded: JobResult | None, cold: Mapping[str, Any]) -> list[Finding]:
-    """Findings of the recorded start (none when an earlier start failed already), and of the recorder itself."""
+def recorder(recorded: JobResult | None, cold: Mapping[str, Any], once: bool = False) -> list[Finding]:
+    """Findings of the recorded start (none when an earlier start failed already), and of the recorder itself.
+
+    `once`: a program, which may do without torch; then any process that the recorder reported from is enough.
+    """
     if recorded is None:
         return []
     found = []
@@ -165,7 +168,7 @@ def recorder(recorded: JobResult | None, cold: Mapping[str, Any]) -> list[Findin
         found.append(
             Finding("proof-unobserved", "hard", "", f"recorded: torch processes without the recorder: {'; '.join(blind)}", len(blind), 0, "report it")
         )
-    if not any(p.torch for p in recorded.processes):
+    if not any(p.torch or (once and p.observed) for p in recorded.processes):
         found.append(Finding("proof-unobserved", "hard", "", "recorded: no torch process was seen at all", 0, ">= 1", "report it"))
     seen = ((cold.get("rounds") or [{}])[0]).get("event_count", 0)
     if not seen:
@@ -258,6 +261,9 @@ def first_requests(bare: Sequence[JobResult]) -> list[Finding]:
 def meaning(cache_set: CacheSet, weights: str) -> list[Finding]:
     """When equal tokens prove nothing (soft, said)."""
     expected = expected_tokens(cache_set)
+    if cache_set.serve.get("once"):
+        text = "a program's results are not compared: baker does not know what it computes"
+        return [Finding("results-not-compared", "soft", "", text, "runtime command", "tokens of a server", "let the program check its own results")]
     if weights == "dummy":
         return [
             Finding("tokens-not-meaningful", "soft", "", "dummy weights: equal tokens prove little", "dummy", "real", "prove with the real weights")

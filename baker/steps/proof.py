@@ -89,7 +89,7 @@ def prove(
         *judge.isolation(got.bare),
         *([] if machine or virtually.baked(cache_set) else judge.step_time(got.bare, cold)),
         *([] if machine else judge.first_requests(got.bare)),
-        *judge.recorder(got.recorded, cold),
+        *judge.recorder(got.recorded, cold, bed.runtime.once),
     ]
     meaning = [] if machine or virtually.baked(cache_set) else judge.meaning(cache_set, bed.plan.weights)
     findings += [*meaning, *virtually.findings(cache_set, machine, got.bare), *judge.partial(left_out)]

@@ -62,7 +62,8 @@ result cuCtxGetLimit(size_t *value, int limit) { *value = 1 << 20; return SUCCES
 result cuCtxSetLimit(int limit, size_t value) { return SUCCESS; }
 result cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)0x10; return SUCCESS; }
 
-/* A cubin is opened as far as its SM number: bits 0-7 of e_flags below ABI version 8, then bits 8-15. */
+/* A cubin is opened as far as its SM number: bits 0-7 of e_flags below ABI version 8, then bits 8-15. ABI version 8 is refused by a driver of CUDA 12
+ * when the GPU is older than SM 100, for which only the ptxas of CUDA 13 writes it: an assumption of this stand-in, no driver has been asked. */
 result cuModuleLoadData(void **module, const void *image) {
   const unsigned char *bytes = image;
   unsigned flags;
@@ -70,6 +71,7 @@ result cuModuleLoadData(void **module, const void *image) {
   memcpy(&flags, bytes + 48, sizeof flags);
   int sm = bytes[8] >= 8 ? (flags >> 8) & 0xff : flags & 0xff;
   if (sm != capability()) return NO_BINARY_FOR_GPU;
+  if (bytes[8] >= 8 && sm < 100 && setting("QUICK_CUDA", 13000) < 13000) return INVALID_IMAGE;
   *module = (void *)0x20;
   return SUCCESS;
 }

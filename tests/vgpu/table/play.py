@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from baker.inside.manifest import CacheSet, Manifest
+from baker.inside.check import entry_of
+from baker.inside.manifest import CacheSet, FileEntry, Kind, Manifest
 from baker.pack.tree import inventory
 from baker.pack.unpack import remove
 from baker.runtimes import vllm_data
@@ -224,12 +225,17 @@ def _said(image: Image, path: Path, forced: bool) -> tuple[dict[str, str], dict[
     document = json.loads(path.read_text())
     kinds = document["kinds"]
     shown = {kind.name for kind in image.cache_set.kinds if kinds.get(kind.name, {}).get("state") == "shown"}
-    pristine = f"{image.manifest.root}/sets/{image.cache_set.name}"
+    picked = next((s for s in image.manifest.sets if s.name == document["set"]), image.cache_set)  # of several sets start picks the machine's own
+    pristine = f"{image.manifest.root}/sets/{picked.name}"
+
+    def whole(kind: Kind) -> list[FileEntry]:
+        lost = set(kinds[kind.name].get("quarantined", ()))
+        return [file for file in kind.files if not lost or entry_of(file.path, kind.entry_depth) not in lost]
 
     def filled(before: Any, after: Any) -> dict[str, Any]:
         return {
-            kind.name: expected_live(kind.files, f"{pristine}/{kind.name}", after.get(kind.name, {})) if kind.name in shown else {}
-            for kind in image.cache_set.kinds
+            kind.name: expected_live(whole(kind), f"{pristine}/{kind.name}", after.get(kind.name, {})) if kind.name in shown else {}
+            for kind in picked.kinds
         }
 
     said = {name: USE if entry["state"] == "shown" else COLD for name, entry in kinds.items()}

@@ -1,11 +1,16 @@
 """As much of torch as Triton's CUDA driver asks for, so that Triton runs in an environment without a CUDA build of torch."""
 
+import ctypes
 import os
 import sys
 import types
 
 
 def _capability() -> int:
+    """As torch does, after it initialised the driver: a driver that refuses is an error."""
+    code = ctypes.CDLL("libcuda.so.1").cuInit(0)
+    if code:
+        raise RuntimeError(f"CUDA driver initialization failed: error {code}")
     return int(os.environ.get("QUICK_CAPABILITY", "90"))
 
 
