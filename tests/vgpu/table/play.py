@@ -90,7 +90,7 @@ def environment(image: Image, row: Row, ground: Ground, fresh: Path, root: str) 
     env["PATH"] = f"{root}/bin:{ground.host['PATH']}"
     machine = ground.machine(row.machine)
     if machine is not None:
-        env["LD_LIBRARY_PATH"] = str(machine)
+        env["LD_LIBRARY_PATH"] = env["LIBRARY_PATH"] = str(machine)  # the latter for what links against the driver: FlashInfer's modules
     for name, value in row.env.items():
         if value is None:
             env.pop(name, None)
