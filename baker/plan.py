@@ -156,6 +156,7 @@ def from_manifest(document: Mapping[str, Any], served: Path | None = None) -> Pl
         shape.require(document["model"], {"files!": dict}, "the manifest's model")
     interpreter = document["interpreter"]
     profile = document["profile"]
+    _require_program(document.get("program") or {})
     entries = tuple(Entry(**{name: entry[name] for name in Entry.__dataclass_fields__}) for entry in profile["entries"])
     named = bool(document["source"])
     model = hub.locate(document["model"], document["source"], document["served"], served) if named else NO_MODEL
@@ -184,6 +185,23 @@ def from_manifest(document: Mapping[str, Any], served: Path | None = None) -> Pl
         set_name=document["set"],
         uncovered=tuple(document["uncovered"]),
     )
+
+
+def _require_program(files: Mapping[str, str]) -> None:
+    """Raise UsageError when a file that the command runs is not the one that was baked."""
+    for path, sha in files.items():
+        try:
+            here = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        except OSError as error:
+            here = str(error.strerror)
+        if here != sha:
+            raise UsageError(
+                f"{path} is not the program that was baked",
+                code="program-differs",
+                found=here,
+                expected=sha,
+                remedy="prove with the program of the bake, or build again",
+            )
 
 
 def _python(text: str) -> str:
