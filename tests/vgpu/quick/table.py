@@ -40,6 +40,7 @@ class Row:
     tools: tuple[str, ...] | None = None  # the only programs on PATH; None: the host's
     uid: int = 0
     moved: bool = False
+    read_only: bool = False
     driver_elsewhere: bool = False
     reason: str = ""
 
@@ -51,7 +52,12 @@ ROWS = (
     Row("sm_120", "a newer capability, another family", {"QUICK_CAPABILITY": "120", "QUICK_NAME": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}),
     Row("h200", "another product of the same capability", {"QUICK_NAME": "NVIDIA H200"}),
     Row("driver-newer", "the next driver branch", {"QUICK_CUDA": "13010", "QUICK_DRIVER": "590.44.01"}),
-    Row("driver-older", "a driver that serves CUDA 12.4 only (case O-19)", {"QUICK_CUDA": "12040", "QUICK_DRIVER": "550.54.15"}),
+    Row(
+        "driver-older",
+        "a driver that serves CUDA 12.4 only (case O-19)",
+        {"QUICK_CUDA": "12040", "QUICK_DRIVER": "550.54.15"},
+        reason="these cubins are of CUDA 12, but the environment's torch is built for CUDA 13 and would not start; the stand-in for torch does",
+    ),
     Row("libcuda-803", "a compat libcuda that does not fit the kernel's driver (case O-21)", {"QUICK_INIT": "803"}),
     Row("no-device", "a driver without a device (case O-27)", {"QUICK_INIT": "100"}),
     Row("dump-set", "a variable of Triton's key, merely set", {"MLIR_ENABLE_DUMP": "0"}),
@@ -61,6 +67,7 @@ ROWS = (
     Row("no-file", "the program `file` is missing: the launcher is built again, kernels hit", tools=("gcc", "as", "ld")),
     Row("driver-elsewhere", "libcuda.so.1 lies in another directory", driver_elsewhere=True),
     Row("moved", "the image lies at another root", moved=True),
+    Row("read-only", "a read-only root with an empty live on a tmpfs; by force: live read-only too", read_only=True),
     Row("uid", "an arbitrary user in group 0 (case O-03)", uid=12345),
 )
 
@@ -119,6 +126,10 @@ def play(ground: Ground, row: Row, *, forced: bool) -> dict[str, Any]:
         for path in [root / "live", *(root / "live").rglob("*")]:
             os.lchown(path, row.uid, 0)
         command = ["setpriv", "--reuid", str(row.uid), "--regid", "0", "--clear-groups", *command]
+    if row.read_only:
+        live = 'mount -t tmpfs tmpfs "$1/live"; ' if not forced else ""
+        script = f'mount --bind "$1" "$1"; mount -o remount,ro,bind "$1"; {live}shift; exec "$@"'
+        command = ["unshare", "-m", "sh", "-ec", script, "sh", str(root), *command]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     said = json.loads(status.read_text()) if status.exists() else {}
     hits = json.loads(done.stdout.splitlines()[-1])["hits"] if done.returncode == 0 and done.stdout else []
