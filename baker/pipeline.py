@@ -62,6 +62,7 @@ def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
     for entry in plan.uncovered:
         say(f"uncovered: {entry}")
     target = places.target(ports.engine, destination, plan, bool(request.set_name))
+    before = images.digest_at(ports.engine, target.reference)
     existing = None if request.force else images.existing(ports.engine, target.reference, plan)
     neighbour = merge.find(ports.engine, target.directory, target.tag, plan, force=request.force) if existing is None else None
     if plan.model.commit:
@@ -74,13 +75,17 @@ def build(request: BuildRequest, ports: Ports, say: Say) -> Built:
         if existing is not None:
             say(f"{existing.reference} is there already: nothing to bake")
             return reprove(bed, ports.engine, existing, request.prove, say)
-        return _bake(request, ports, bed, target, neighbour, say)
+        return _bake(request, ports, bed, target, before, neighbour, say)
 
 
-def _bake(request: BuildRequest, ports: Ports, bed: Bed, target: places.Target, neighbour: merge.Neighbour | None, say: Say) -> Built:
+def _bake(request: BuildRequest, ports: Ports, bed: Bed, target: places.Target, before: str, neighbour: merge.Neighbour | None, say: Say) -> Built:
     fallen: list[Fallen] = []
     proven: list[tuple[Candidate, Proof | None]] = []
     for strategy in ports.runtime.strategies(bed.plan.target, ports.runtime.version(bed.plan.interpreter)):
+        if reason := merge.conflict(neighbour, strategy):
+            say(f"strategy {strategy.name} left out: {reason}")
+            fallen.append(Fallen(strategy.name, reason))
+            continue
         warmed = warm(bed, strategy, say, ports.runtime.kinds(bed.plan.target))
         if isinstance(warmed, Fallen):
             say(f"strategy {strategy.name} fell: {warmed.reason}")
@@ -105,7 +110,8 @@ def _bake(request: BuildRequest, ports: Ports, bed: Bed, target: places.Target, 
             fallen=[f.document() for f in fallen],
         )
     candidate, proof = min(proven, key=lambda pair: _speed(pair[1]))
-    image, reference = export(ports.engine, candidate, target.directory, target.tags(neighbour, bed.plan.set_name), proof, fallen)
+    tags = target.tags(neighbour, bed.plan.set_name)
+    image, reference = export(ports.engine, candidate, (target.directory, tags), before, proof, fallen)
     bed.work.state("done", image=image.digest, reference=reference)
     return Built(bed.plan, reference, image, proof, candidate.record, tuple(fallen), partial=candidate.partial, layers=images.layer_table(image))
 

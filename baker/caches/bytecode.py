@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from baker.caches.base import KEEP, Keep, same
-from baker.caches.plain import Plain
+from baker.caches.plain import Plain, regular
 from baker.inside.finding import Finding
 from baker.inside.manifest import Row
 from baker.spec import Target
@@ -41,7 +41,7 @@ class Bytecode(Plain):
 
     def factors(self, root: Path) -> Mapping[str, Any]:
         """The magic number that every file carries."""
-        for path in root.rglob("*.pyc"):
+        for path in regular(root, "**/*.pyc")[:1]:
             with path.open("rb") as file:
                 return {"magic": file.read(4).hex()}
         return {}

@@ -16,7 +16,7 @@ from typing import Any
 
 from baker.caches import cubin, gpu
 from baker.caches.base import same
-from baker.caches.plain import AGAIN, Plain, entries, lacking, zero_bytes
+from baker.caches.plain import AGAIN, Plain, entries, lacking, regular, zero_bytes
 from baker.inside.finding import Finding
 from baker.inside.manifest import Row
 from baker.spec import Target
@@ -52,7 +52,7 @@ class DeepGemm(Plain):
 
     def factors(self, root: Path) -> Mapping[str, Any]:
         """Kernels, their architectures as the cubins' headers say, and the compilers that the metadata names."""
-        kernels = sorted(root.glob("cache/*/kernel.cubin"))
+        kernels = regular(root, "cache/*/kernel.cubin")
         compilers = {release for path in kernels if (release := _compiler(path.with_name("meta.json")))}
         architectures = sorted({f"sm_{sm}" for path in kernels if (sm := _capability(path))})
         return {"kernels": len(kernels), "architectures": architectures, "compilers": sorted(compilers)}
@@ -86,7 +86,7 @@ def _capability(path: Path) -> int:
 def _compiler(path: Path) -> str:
     """`13.0.88` of the compiler's own version text in an entry's metadata; "" when it does not tell."""
     try:
-        if path.stat().st_size > _LIMIT:
+        if not path.is_file() or path.stat().st_size > _LIMIT:
             return ""
         document = json.loads(path.read_text(encoding="utf-8"))
         text = document["compiler_info"]["version"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from baker.caches.base import same
-from baker.caches.plain import AGAIN, Plain
+from baker.caches.plain import AGAIN, Plain, regular
 from baker.inside.finding import Finding
 from baker.inside.manifest import Row
 from baker.spec import Target
@@ -44,7 +44,7 @@ class Numba(Plain):
 
     def factors(self, root: Path) -> Mapping[str, Any]:
         """The versions of Numba that wrote the indexes."""
-        versions = {version for path in root.rglob("*.nbi") if (version := index_version(path))}
+        versions = {version for path in regular(root, "**/*.nbi") if (version := index_version(path))}
         return {"functions": sum(1 for _ in root.rglob("*.nbi")), "versions": sorted(versions)}
 
     def problems(self, root: Path, paths: Sequence[str]) -> Sequence[Finding]:

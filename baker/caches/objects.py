@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from baker.inside.finding import Finding
 from baker.inside.manifest import Row
 
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64", "EM_PPC64": "ppc64le", "EM_S390": "s390x"}
+_MOST = 1000  # entries of a table that are looked at; a header may claim billions
 _ABI = re.compile(r"\.(cpython-\d+[a-z]*-[^/]+)\.so$")
 _VERSION = re.compile(r"(GLIBC|GLIBCXX)_(\d+(?:\.\d+)+)")
 # Of glibc itself: its version says it all.
@@ -69,7 +71,7 @@ def examine(kind: str, root: Path, paths: Sequence[str], facts: Mapping[str, Any
             continue
         try:
             machine, links, versions = _read(root / path)
-        except (ELFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, UnicodeError) as error:
+        except (ELFError, ValueError, KeyError, TypeError, AttributeError, AssertionError, OverflowError, MemoryError, OSError) as error:
             findings.append(Finding("object-damaged", "hard", kind, f"{path} is no shared object: {error}", "no ELF that can be read", "ELF", AGAIN))
             continue
         if machine != facts.get("cpu.arch"):
@@ -94,8 +96,8 @@ def _read(path: Path) -> tuple[str, list[str], list[tuple[str, str]]]:
         versions: list[tuple[str, str]] = []
         for section in elf.iter_sections():
             if isinstance(section, DynamicSection):
-                links += [str(cast(Any, tag).needed) for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]
+                links += [str(cast(Any, tag).needed) for tag in islice(section.iter_tags(), _MOST) if tag.entry.d_tag == "DT_NEEDED"]
             elif isinstance(section, GNUVerNeedSection):
-                names = [aux.name for _, auxiliaries in section.iter_versions() for aux in auxiliaries]
+                names = [aux.name for _, auxiliaries in islice(section.iter_versions(), _MOST) for aux in islice(auxiliaries, _MOST)]
                 versions += [(m.group(1), m.group(2)) for name in names if (m := _VERSION.fullmatch(name))]
         return _MACHINES.get(machine, machine), links, versions

@@ -80,3 +80,13 @@ def lacking(kind: str, code: str, paths: Sequence[str], depth: int, members: Seq
             text = f"{entry} is not whole: {', '.join(missing)} is missing"
             found.append(Finding(code, "hard", kind, text, ", ".join(sorted(names)[:6]), ", ".join(members), AGAIN))
     return found
+
+
+def regular(root: Path, pattern: str) -> list[Path]:
+    """Regular files below `root`, sorted: what a writer left as pipe, socket or device is never opened."""
+    return sorted(path for path in root.glob(pattern) if path.is_file())
+
+
+def printable(text: str) -> str:
+    """The text with characters that would end or colour a line, or that are no text at all, escaped."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -15,7 +15,7 @@ from typing import Any
 
 from baker.caches import gpu, triton_entry
 from baker.caches.base import KEEP, Keep, same
-from baker.caches.plain import Plain, zero_bytes
+from baker.caches.plain import Plain, printable, zero_bytes
 from baker.caches.triton_data import KEY_VARIABLES, OTHER_VARIABLES
 from baker.inside import libcuda
 from baker.inside.finding import Finding
@@ -88,8 +88,8 @@ def _foreign(path: str) -> Finding:
         "triton-foreign",
         "hard",
         Triton.name,
-        f"{path} is not below a key's directory: another process id or another cache manager will not find it again",
-        path.partition("/")[0],
+        f"{printable(path)} is not below a key's directory: another process id or another cache manager will not find it again",
+        printable(path.partition("/")[0]),
         "52 characters of base32",
         "take TRITON_CACHE_MANAGER, or what else moves Triton's directory, out of the server's environment and bake again",
     )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from baker.caches.cubin import NotCubinError, read_capability, read_toolkit
+from baker.caches.plain import printable, regular
 from baker.inside.finding import Finding
+from baker.inside.inventory import shown
 
 KIND = "triton"
 GROUP = "__grp__"
@@ -31,7 +34,7 @@ def _json(path: Path) -> Any:
 
 
 def _finding(code: str, text: str, found: Any = None, expected: Any = None, remedy: str = AGAIN) -> Finding:
-    return Finding(code, "hard", KIND, text, found, expected, remedy)
+    return Finding(code, "hard", KIND, printable(text), found, expected, remedy)
 
 
 def key_of(digest: str) -> str:
@@ -68,12 +71,17 @@ def _group(root: Path, key: str, group: str, names: Sequence[str]) -> list[Findi
         paths = children(root, key, group)
     except (ValueError, OSError) as error:
         return [_finding("triton-damaged", f"{key}/{group} is no group file: {error}", str(error), "JSON with child_paths")]
+    stem = group[len(GROUP) : -len(".json")]
+    unlisted = [name for name in (f"{stem}.json", f"{stem}.cubin") if name not in paths and (name.endswith(".json") or name in names)]
+    if unlisted:
+        text = f"{key}/{group} does not list {unlisted[0]}: Triton would miss the entry, or crash on it"
+        return [_finding("triton-partial", text, ", ".join(map(shown, sorted(paths)[:4])), unlisted[0])]
     missing = sorted(name for name in paths if name not in names)
     if missing:
-        text = f"{key}/{group} is the list of files that are not all there: {', '.join(missing[:3])}"
+        text = f"{key}/{group} is the list of files that are not all there: {', '.join(map(shown, missing[:3]))}"
         return [_finding("triton-partial", text, f"{len(paths) - len(missing)} of {len(paths)}", "all")]
     wrong = sorted(path for name, path in paths.items() if not path.endswith(f"/{key}/{name}"))
-    return [_finding("triton-elsewhere", f"{key}/{group} is of another entry", wrong[0], f"a path that ends in {key}")] if wrong else []
+    return [_finding("triton-elsewhere", f"{key}/{group} is of another entry", shown(wrong[0]), f"a path that ends in {key}")] if wrong else []
 
 
 def _metadata(root: Path, key: str, name: str, names: Sequence[str]) -> list[Finding]:
@@ -100,12 +108,14 @@ def architecture(document: Mapping[str, Any]) -> int:
     """The SM number of a CUDA entry's metadata; 0 for other backends or when it is not told."""
     target = document.get("target")
     arch = target.get("arch") if isinstance(target, dict) and target.get("backend") == "cuda" else 0
-    return arch if isinstance(arch, int) else 0
+    if isinstance(arch, str) and re.fullmatch(r"[0-9]{2,3}", arch):
+        return int(arch)
+    return int(arch) if isinstance(arch, (int, float)) and not isinstance(arch, bool) and 0 < arch < 1000 else 0
 
 
 def _documents(root: Path) -> list[Mapping[str, Any]]:
     found = []
-    for path in sorted(root.glob("*/*.json")):
+    for path in regular(root, "*/*.json"):
         if not path.name.startswith(GROUP) and not path.name.endswith(".autotune.json"):
             try:
                 found.append(_json(path))
@@ -118,24 +128,31 @@ def factors(root: Path) -> dict[str, Any]:
     """{"kernels": n, "architectures": [...], "versions": [...]} of a whole tree."""
     documents = _documents(root)
     architectures = sorted({f"sm_{arch}" for document in documents if (arch := architecture(document))})
-    versions = sorted({str(version) for document in documents if (version := document.get("triton_version"))})
-    toolkits = sorted({major for path in root.glob("*/*.cubin") if (major := read_toolkit(path))})
-    return {"kernels": len(documents), "architectures": architectures, "versions": versions, "toolkits": toolkits}
+    versions = sorted({shown(str(version)) for document in documents if (version := document.get("triton_version"))})
+    toolkits = sorted({major for path in regular(root, "*/*.cubin") if (major := read_toolkit(path))})
+    found = {"kernels": len(documents), "architectures": architectures, "versions": versions, "toolkits": toolkits}
+    return {**found, "directories": sorted(map(shown, directories(root)))}
+
+
+def directories(root: Path) -> set[str]:
+    """Where the group files say that their entries lie."""
+    tops: set[str] = set()
+    for path in regular(root, f"*/{GROUP}*.json"):
+        key = path.parent.name
+        try:
+            tops |= {listed[: -len(f"/{key}/{name}")] for name, listed in children(root, key, path.name).items() if listed.endswith(f"/{key}/{name}")}
+        except (ValueError, OSError):
+            continue  # `problems` names it
+    return tops
 
 
 def whole(root: Path, entries: Mapping[str, Sequence[str]]) -> list[Finding]:
     """What only shows over all entries: files listed under several cache directories, code for several architectures."""
-    tops: set[str] = set()
-    for key, names in entries.items():
-        for group in (name for name in names if name.startswith(GROUP)):
-            try:
-                tops |= {path[: -len(f"/{key}/{name}")] for name, path in children(root, key, group).items() if path.endswith(f"/{key}/{name}")}
-            except (ValueError, OSError):
-                continue  # named above
+    tops = directories(root)
     found = []
     if len(tops) > 1 or any(not top.endswith(f"/live/{KIND}") for top in tops):
         text = "entries list their files in directories that are not the one directory of live: they would be read from there, or missed"
-        found.append(_finding("triton-path", text, ", ".join(sorted(tops)[:3]), f"…/live/{KIND}", "bake again from an empty root"))
+        found.append(_finding("triton-path", text, ", ".join(sorted(map(shown, tops))[:3]), f"…/live/{KIND}", "bake again from an empty root"))
     architectures = factors(root)["architectures"]
     if len(architectures) > 1:
         text = "the tree holds code for several architectures: it is not of one bake"

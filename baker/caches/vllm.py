@@ -16,7 +16,7 @@ from typing import Any
 
 from baker.caches import gpu
 from baker.caches.base import KEEP, Keep, same
-from baker.caches.plain import Plain, zero_bytes
+from baker.caches.plain import Plain, regular, zero_bytes
 from baker.inside.finding import Finding
 from baker.inside.manifest import Pattern, Row
 from baker.spec import Target
@@ -29,8 +29,8 @@ _NEVER = (
     ("deep_gemm/*", "DG_JIT_CACHE_DIR is pinned: the server moved it"),
     ("startup_plan/*", "sizes of the builder's memory"),
 )
-_TACTICS = re.compile(r"^(flashinfer_autotune_cache/.+/autotune_configs_dp\d+)_rank(\d+)\.json$")
-_RANK = re.compile(r"^torch_compile_cache/(torch_aot_compile/)?([0-9a-f]{10,64})/rank_(\d+)_(\d+)[^/]*/")
+_TACTICS = re.compile(r"^(flashinfer_autotune_cache/.+/autotune_configs_dp\d+)_rank(\d{1,5})\.json$")
+_RANK = re.compile(r"^torch_compile_cache/(torch_aot_compile/)?([0-9a-f]{10,64})/rank_(\d{1,5})_(\d{1,5})[^/]*/")
 
 
 class Vllm(Plain):
@@ -67,7 +67,7 @@ class Vllm(Plain):
     def factors(self, root: Path) -> Mapping[str, Any]:
         """The names of the hashed factors in each `cache_key_factors.json`; values may be secrets and stay out."""
         found: dict[str, Any] = {}
-        for path in sorted(root.glob("torch_compile_cache/**/cache_key_factors.json")):
+        for path in regular(root, "torch_compile_cache/**/cache_key_factors.json"):
             try:
                 document = json.loads(path.read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
@@ -89,9 +89,7 @@ def missing_tactics(paths: Sequence[str], world: int = 0) -> list[Finding]:
         if match := _TACTICS.match(path):
             ranks.setdefault(match.group(1), set()).add(int(match.group(2)))
     return [
-        Finding(
-            "rank-missing", "hard", Vllm.name, f"{key} lacks ranks {', '.join(map(str, missing))}", sorted(seen), "all ranks or none", "bake again"
-        )
+        Finding("rank-missing", "hard", Vllm.name, f"{key} lacks ranks {_some(missing)}", sorted(seen), "all ranks or none", "bake again")
         for key, seen in sorted(ranks.items())
         if (missing := sorted(set(range(world or max(seen) + 1)) - seen))
     ]
@@ -108,11 +106,17 @@ def missing_ranks(paths: Sequence[str], world: int = 0) -> list[Finding]:
             "rank-missing",
             "hard",
             Vllm.name,
-            f"{key[:12]}… lacks files of ranks {', '.join(map(str, missing))}",
-            f"ranks {', '.join(map(str, sorted(seen)))}",
-            f"ranks {', '.join(map(str, range(world or max(seen) + 1)))}",
+            f"{key[:12]}… lacks files of ranks {_some(missing)}",
+            f"ranks {_some(sorted(seen))}",
+            f"ranks 0 to {(world or max(seen) + 1) - 1}",
             "bake again: a rank failed to save its artifact; look for 'unable to save AOT' in the server's log",
         )
         for key, seen in sorted(ranks.items())
         if (missing := sorted(set(range(world or max(seen) + 1)) - seen))
     ]
+
+
+def _some(ranks: Sequence[int]) -> str:
+    """The first ten, and how many more."""
+    shown = ", ".join(map(str, ranks[:10]))
+    return f"{shown} and {len(ranks) - 10} more" if len(ranks) > 10 else shown

@@ -71,6 +71,15 @@ class Engine(Protocol):
         """Write the image into `destination` (for `oci`: `oci:DIR`). Nothing becomes visible before it is whole."""
         ...
 
+    def publish(
+        self, recipe: Recipe, directory: str, tags: Sequence[str], documents: Sequence[tuple[str, bytes]], expected: Mapping[str, str]
+    ) -> Image:
+        """`build` under several tags with documents attached, (artifact type, bytes) each: all of it becomes visible at once, or nothing.
+
+        `expected`: tag -> digest that it must still name, "" for none. Raises ArtifactError `output-changed` when another build was there first.
+        """
+        ...
+
     def read(self, reference: str) -> Image:
         """Open an existing image and check its manifest and config against their digests."""
         ...

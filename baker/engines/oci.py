@@ -8,7 +8,6 @@ from typing import Any
 from baker.engines.base import Base, Image, Recipe
 from baker.engines.reference import ACCEPTED, DEFAULT_TAG, LayoutReference, check_tag, parse
 from baker.errors import ArtifactError, UsageError
-from baker.inside.manifest import digest as digest_of
 from baker.pack import oci, shape
 from baker.pack.ground import Ground, survey_base
 from baker.pack.image import ancestors
@@ -64,6 +63,38 @@ class Oci:
                 f"two tags: {where.tag!r} and {tag!r}", code="two-tags", found=f"{destination}, {tag}", expected="one tag", remedy="leave one out"
             )
         name = check_tag(tag or where.tag or DEFAULT_TAG)
+        layout = Layout.create(where.directory)
+        with layout.locked():
+            layout.publish(self._store(layout, recipe), [name], [])
+        return _open(LayoutReference(where.directory, name))
+
+    def publish(
+        self, recipe: Recipe, directory: str, tags: Sequence[str], documents: Sequence[tuple[str, bytes]], expected: Mapping[str, str]
+    ) -> Image:
+        """All tags and attached documents in one write of the index, if the tags of `expected` still name those digests ("": no image)."""
+        where = parse(directory)
+        layout = Layout.create(where.directory)
+        names = [check_tag(tag) for tag in tags]
+        with layout.locked():
+            here = {tag: str(entry.get("digest")) for entry in layout.entries() if (tag := tag_of(entry))}
+            moved = [tag for tag, digest in expected.items() if here.get(tag, "") != digest]
+            if moved:
+                error = ArtifactError(
+                    f"{directory}:{moved[0]} was written by another build meanwhile",
+                    code="output-changed",
+                    found=here.get(moved[0]) or "no image",
+                    expected=expected[moved[0]] or "no image",
+                    remedy="run the same command again: what is warmed is kept, and this set joins what is there now",
+                )
+                error.retryable = True
+                raise error
+            descriptor = self._store(layout, recipe)
+            referrers = [self._refer(layout, descriptor, kind, document) for kind, document in documents]
+            layout.publish(descriptor, names, referrers)
+        return _open(LayoutReference(where.directory, names[0]))
+
+    def _store(self, layout: Layout, recipe: Recipe) -> dict[str, Any]:
+        """Every blob of an image; its descriptor. The caller holds the lock."""
         config = oci.encode(
             oci.image_config(
                 recipe.base.config,
@@ -77,15 +108,21 @@ class Oci:
         )
         document = oci.image_manifest(config, recipe.base.layers, recipe.layers, _annotations(recipe))
         manifest = oci.encode(document)
-        layout = Layout.create(where.directory)
-        with layout.locked():
-            self._adopt_base(layout, recipe.base)
-            for layer in recipe.layers:
-                layout.adopt(layer.path, oci.layer_descriptor(layer), check=False)
-            layout.put(config)
-            layout.put(manifest)
-            layout.tag(oci.descriptor(oci.MANIFEST, manifest, platform=_platform(recipe.base.config)), name)
-        return _open(LayoutReference(where.directory, name))
+        self._adopt_base(layout, recipe.base)
+        for layer in recipe.layers:
+            layout.adopt(layer.path, oci.layer_descriptor(layer), check=False)
+        layout.put(config)
+        layout.put(manifest)
+        return oci.descriptor(oci.MANIFEST, manifest, platform=_platform(recipe.base.config))
+
+    @staticmethod
+    def _refer(layout: Layout, subject: Mapping[str, Any], artifact_type: str, document: bytes) -> dict[str, Any]:
+        """Store a document as a referrer of `subject`; its descriptor. The caller holds the lock."""
+        plain = {key: subject[key] for key in ("mediaType", "digest", "size")}
+        manifest = oci.encode(oci.referrer_manifest(plain, artifact_type, document))
+        for data in (b"{}", document, manifest):
+            layout.put(data)
+        return oci.descriptor(oci.MANIFEST, manifest, artifactType=artifact_type)
 
     def _adopt_base(self, layout: Layout, base: Base) -> None:
         if base.blobs is None:
@@ -102,12 +139,10 @@ class Oci:
         """Store `document` as a referrer: a manifest with `subject`, listed in index.json with its artifact type."""
         layout = Layout.open(image.blobs.parent.parent)
         subject = oci.descriptor(str(image.manifest.get("mediaType", oci.MANIFEST)), layout.blob(image.digest).read_bytes())
-        manifest = oci.encode(oci.referrer_manifest(subject, artifact_type, document))
         with layout.locked():
-            for data in (b"{}", document, manifest):
-                layout.put(data)
-            layout.add(oci.descriptor(oci.MANIFEST, manifest, artifactType=artifact_type))
-        return Digest(digest_of(manifest))
+            entry = self._refer(layout, subject, artifact_type, document)
+            layout.add(entry)
+        return Digest(str(entry["digest"]))
 
     def referrers(self, image: Image, artifact_type: str) -> Sequence[tuple[Digest, bytes]]:
         """Documents attached to the image, in the order of index.json, which is the order of attaching."""

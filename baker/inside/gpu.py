@@ -25,6 +25,7 @@ SM_COUNT, CC_MAJOR, CC_MINOR = 16, 75, 76
 INSUFFICIENT_SIZE = 7  # nvmlReturn_t: there are more than fit into no room at all
 NO_DEVICE, STUB, DRIVER_MISMATCH, COMPAT_UNSUPPORTED = 100, 34, 803, 804
 
+MOST = 1024  # devices; no machine has as many
 MODULE = "/proc/driver/nvidia/version"
 STAND_IN = "vgpu_device"  # a symbol that only the stand-ins of tests/vgpu export: what they answer is no GPU
 
@@ -108,6 +109,8 @@ def _device(ctypes: Any, cuda: Any, nvml: Any, index: int) -> Dict[str, Any]:
         values.append(value.value)
     if any(codes):
         raise OSError("device %d: CUDA error %d" % (index, max(codes)))
+    if values[0] < 1 or values[1] < 0:
+        raise OSError("device %d: the driver tells compute capability %d.%d" % (index, values[0], values[1]))
     return {
         "gpu.name": name.value.decode("utf-8", "replace"),
         "gpu.cc": "%d.%d" % (values[0], values[1]),
@@ -130,7 +133,9 @@ def _library() -> str:
             paths = [line.rstrip("\n").partition("/")[2] for line in maps if "/libcuda.so" in line]
     except OSError:
         return ""
-    return "/" + paths[0] if paths else ""
+    # proc(5): a newline is written \\012, and " (deleted)" follows a file that is gone.
+    path = ("/" + paths[0]).replace("\\012", "\n") if paths else ""
+    return path if os.path.exists(path) else ""
 
 
 def _query() -> Dict[str, Any]:
@@ -166,6 +171,9 @@ def _query() -> Dict[str, Any]:
     if code:
         facts["gpu.error"] = "CUDA error %d at cuDeviceGetCount" % code
         return facts
+    if not 0 <= count.value <= MOST:
+        facts["gpu.error"] = "the driver tells of %d devices" % count.value
+        return facts
     facts["gpu.count"] = count.value
     facts.update(_merge([_device(ctypes, cuda, nvml, i) for i in range(count.value)]))
     return facts
@@ -181,9 +189,10 @@ def _merge(devices: List[Dict[str, Any]]) -> Dict[str, Any]:
 
 
 def _child(write: int) -> None:
-    """Answer on the pipe and leave without running any of the parent's exit handlers."""
+    """Answer on the pipe and leave without running any of the parent's exit handlers. What a library prints goes to stderr."""
     try:
         try:
+            os.dup2(2, 1)
             facts = _query()
         except (OSError, AttributeError, ValueError) as error:
             facts = {"gpu.error": "%s: %s" % (type(error).__name__, error)}

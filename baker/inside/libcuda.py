@@ -8,6 +8,7 @@ TRITON_LIBCUDA_PATH to one directory in live, and every start puts a link to thi
 from __future__ import annotations
 
 import os
+import stat
 from typing import List, Mapping
 
 from baker.inside.finding import Finding
@@ -25,14 +26,42 @@ def make(env: Mapping[str, str], live: str, library: object) -> List[Finding]:
     remedy = "only matters when Triton must build its launcher here: put libcuda.so.1 into a directory that the linker searches"
     if not isinstance(library, str) or not library:
         return [Finding("driver-link", "soft", "triton", "libcuda.so.1 was not found: Triton could not link against it", None, LIBRARY, remedy)]
-    path = os.path.join(directory, LIBRARY)
+    if not os.path.isfile(library):
+        return [Finding("driver-link", "soft", "triton", "the driver's library is gone", library, "a file", remedy)]
     try:
-        os.makedirs(directory, exist_ok=True)
-        if os.path.islink(path):
-            if os.readlink(path) == library:
-                return []
-            os.unlink(path)
-        os.symlink(library, path)
+        fd = _open(directory)
+        try:
+            _place(fd, library)
+        finally:
+            os.close(fd)
     except (OSError, ValueError) as error:
-        return [Finding("driver-link", "soft", "triton", "no link to libcuda.so.1 in live: %s" % error, None, path, remedy)]
+        text = "no link to libcuda.so.1 in live: %s" % error
+        return [Finding("driver-link", "soft", "triton", text, None, os.path.join(directory, LIBRARY), remedy)]
     return []
+
+
+def _open(directory: str) -> int:
+    """The directory, made if need be; a link or file in its place is removed, never followed."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.mkdir(directory, 0o775)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+            os.unlink(directory)
+            os.mkdir(directory, 0o775)
+    return os.open(directory, flags)
+
+
+def _place(fd: int, library: str) -> None:
+    """Exactly this link under the library's name; whatever else has that name goes, but a directory with content (OSError)."""
+    try:
+        mode = os.lstat(LIBRARY, dir_fd=fd).st_mode
+    except FileNotFoundError:
+        mode = 0
+    if stat.S_ISLNK(mode) and os.readlink(LIBRARY, dir_fd=fd) == library:
+        return
+    if stat.S_ISDIR(mode):
+        os.rmdir(LIBRARY, dir_fd=fd)
+    elif mode:
+        os.unlink(LIBRARY, dir_fd=fd)
+    os.symlink(library, LIBRARY, dir_fd=fd)

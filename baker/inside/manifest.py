@@ -273,4 +273,8 @@ def parse(data: bytes) -> Manifest:
     sets = tuple(_set(item, w) for item, w in _items(doc, "sets", "$"))
     if not sets:
         raise ManifestError("$.sets: empty, expected at least one set")
+    names = [cache_set.name for cache_set in sets]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ManifestError("$.sets: %r stands twice" % twice[0])
     return Manifest(root=root, plan=_object(doc.get("plan", {}), "$.plan"), sets=sets, raw=doc)

@@ -195,6 +195,13 @@ class Layout:
         others = [e for e in self.entries() if tag_of(e) != tag]
         self._write_index([*others, entry])
 
+    def publish(self, descriptor: Mapping[str, Any], tags: Sequence[str], referrers: Sequence[Mapping[str, Any]]) -> None:
+        """Point several tags at an image and list its referrers, in one write of the index: a kill leaves all of it or none."""
+        listed = {(entry.get("digest"), tag_of(entry)) for entry in self.entries()}
+        others = [entry for entry in self.entries() if tag_of(entry) not in tags]
+        named = [{**descriptor, "annotations": {**descriptor.get("annotations", {}), oci.REF_NAME: tag}} for tag in tags]
+        self._write_index([*others, *named, *(dict(entry) for entry in referrers if (entry["digest"], "") not in listed)])
+
     def add(self, descriptor: Mapping[str, Any]) -> None:
         """List an untagged manifest (a referrer), once."""
         entries = self.entries()

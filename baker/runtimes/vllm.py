@@ -17,6 +17,7 @@ from baker.runtimes.base import Script
 from baker.runtimes.prompts import Prompts
 from baker.spec import Interpreter, Model, Plan, Profile, Strategy, Target, Transient
 
+MOST_RANKS = 4096  # on one node; no machine has as many GPUs
 LARGEST = 5_000_000  # prompt tokens a round; beyond it the job itself takes gigabytes, the default profile has 30 thousand
 REFERENCE_PROMPTS = 8  # design 5.6: at least 8 prompts
 REFERENCE_INPUT = 48
@@ -102,6 +103,14 @@ class Vllm:
             name = word.partition("=")[0].replace("_", "-")
             if name in _OWNED:
                 raise UsageError(f"{name} after -- is not for you to set", code="owned-argument", found=word, remedy=f"use {_OWNED[name]}")
+        if self.world(extra) > MOST_RANKS:
+            raise UsageError(
+                f"{self.world(extra)} ranks on one node",
+                code="too-many-ranks",
+                found=str(self.world(extra)),
+                expected=f"at most {MOST_RANKS}: tensor times pipeline times data parallel size",
+                remedy="check the sizes behind --",
+            )
         head = (model.served,) if target.is_gpu else ("--model", model.served)
         revision = ("--revision", model.commit) if model.commit and model.served == model.source else ()
         return (*head, *revision, *extra)

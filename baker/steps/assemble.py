@@ -22,9 +22,10 @@ from baker.request import BuildRequest
 from baker.spec import Plan, Strategy
 from baker.steps import merge, surveys
 from baker.steps.facts import PACKAGES
-from baker.steps.images import RECORD_TYPE, attach_proof, layer_paths, left_out
+from baker.steps.images import RECORD_TYPE, layer_paths, left_out
 from baker.steps.jobs import Bed, pins, server_env
 from baker.steps.merge import Neighbour
+from baker.steps.proof import ARTIFACT_TYPE as PROOF_TYPE
 from baker.steps.proof import Proof
 from baker.steps.warmup import Fallen, Warmed
 
@@ -230,13 +231,17 @@ def _remarks(found: Survey) -> list[str]:
 
 
 def export(
-    engine: Engine, candidate: Candidate, directory: str, tags: Sequence[str], proof: Proof | None, fallen: Sequence[Fallen]
+    engine: Engine, candidate: Candidate, target: tuple[str, Sequence[str]], before: str, proof: Proof | None, fallen: Sequence[Fallen]
 ) -> tuple[Image, str]:
-    """Write the image into the layout under its tags, with bake record and proof attached. Raises ArtifactError when the bytes differ."""
-    reference = f"{directory}:{tags[0]}"
-    built = engine.build(candidate.recipe, directory, tags[0])
-    for tag in tags[1:]:
-        engine.build(candidate.recipe, directory, tag)
+    """Write the image under its tags, with bake record and proof attached, all at once. `target`: layout and tags; `before`: digest at the first tag.
+
+    Raises ArtifactError when another build wrote there since `before` was read, or when the bytes are not those that were proved.
+    """
+    directory, tags = target
+    documents = [(RECORD_TYPE, canonical({**candidate.record, "fallen": [f.document() for f in fallen]}))]
+    if proof is not None:
+        documents.append((PROOF_TYPE, canonical(proof.document)))
+    built = engine.publish(candidate.recipe, directory, tags, documents, {tags[0]: before})
     if built.digest != candidate.image.digest:
         raise ArtifactError(
             "the exported image is not the one that was proved",
@@ -245,8 +250,4 @@ def export(
             expected=candidate.image.digest,
             remedy="report it",
         )
-    record = {**candidate.record, "fallen": [f.document() for f in fallen]}
-    engine.attach(built, RECORD_TYPE, canonical(record))
-    if proof is not None:
-        attach_proof(engine, built, proof)
-    return built, reference
+    return built, f"{directory}:{tags[0]}"

@@ -43,12 +43,19 @@ _SHAPES: Mapping[str, Any] = {
         "findings": [dict],
     },
 }
+_KIND = {"name!": str, "variables!": shape.TEXTS, "files!": [{"path!": str, "size!": int, "sha256!": str}], "rows!": [dict]}
 _BAKED: Mapping[str, Any] = {
-    "plan": {"id": str, "uncovered": [str]},
+    "plan!": {"id": str, "uncovered": [str]},
     "sets!": [
         {
-            "strategy": {"name": str, "fail_hard": shape.TEXTS, "load_lines": [str]},
-            "serve": {"reference": [[int]]},
+            "name!": str,
+            "plan": {"id": str},
+            "target!": {"arch!": str, "product": str},
+            "strategy!": {"name": str, "fail_hard": shape.TEXTS, "load_lines": [str]},
+            "builder!": dict,
+            "neutral!": dict,
+            "serve!": {"program!": [str], "argv!": [str], "env!": shape.TEXTS, "reference": [[int]]},
+            "kinds!": [_KIND],
             "pinned": [str],
             "coverage": {"stages": [{"name!": str, "groups!": [[[int]]]}], "rounds": [dict], "uncovered": [str]},
         }
@@ -157,14 +164,22 @@ def tagged(destination: str, tag: str) -> str:
     return destination if ":" in directory.rpartition("/")[2] else f"{destination}:{tag}"
 
 
+def digest_at(engine: Engine, reference: str) -> str:
+    """The digest that a tag names now; "" when there is none, or nothing that can be read (`merge.find` tells the two apart)."""
+    try:
+        return engine.read(reference).digest
+    except (UsageError, ArtifactError):
+        return ""
+
+
 def existing(engine: Engine, reference: str, plan: Plan) -> Image | None:
     """The image with this very plan and set at the reference, if it is there and whole."""
     try:
         image = engine.read(reference)
-    except UsageError:
+    except (UsageError, ArtifactError):
         return None
-    except ArtifactError:
-        return None
+    if not engine.referrers(image, RECORD_TYPE):
+        return None  # of a build that was killed before it could tell what it did
     labels = (image.config.get("config") or {}).get("Labels") or {}
     if (plan.set_name, plan.id) not in zip(*(labels.get(label, "").split(",") for label in (LABEL_SET, LABEL_PLAN)), strict=False):
         return None

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from baker.caches import ALL as KINDS
 from baker.caches import by_name
 from baker.engines.base import Engine, Image, Layer
 from baker.errors import ArtifactError, UsageError
-from baker.inside.arguments import compare_variables
+from baker.inside.arguments import compare_arguments, compare_variables
 from baker.pack import oci
 from baker.pack.image import DIGEST_VARIABLE, LABEL_SET
+from baker.pack.reading import file_digest
 from baker.pack.unpack import own_layers
-from baker.spec import DiffId, Digest, Plan
+from baker.spec import DiffId, Digest, Plan, Strategy
 from baker.steps import images
 
 _IMAGE_ONLY = ("PATH", DIGEST_VARIABLE)
@@ -44,8 +47,12 @@ def wanted_tag(engine: Engine, destination: str, plan: Plan, named: bool) -> str
     if named:
         try:
             image = engine.read(destination)
-        except (UsageError, ArtifactError):
-            return plan.set_name  # no image there, or several
+        except UsageError as error:
+            if error.code == "tag-needed" and "0 images" not in error.found:
+                raise  # several images: which one the set joins is not ours to guess
+            return plan.set_name
+        except ArtifactError:
+            return plan.set_name  # nothing there, or damaged: `find` says which
         names = [tag for tag in images.tags(engine, image) if tag]
         if _labels(image).get(LABEL_SET) and names:
             return plan.set_name if plan.set_name in names else names[0]
@@ -64,17 +71,17 @@ def find(engine: Engine, directory: str, tag: str, plan: Plan, *, force: bool) -
     """
     try:
         image = engine.read(f"{directory}:{tag}")
-    except (UsageError, ArtifactError):
-        return None  # nothing there, or nothing that could be kept
-    if not _labels(image).get(LABEL_SET) or set(_labels(image)[LABEL_SET].split(",")) == {plan.set_name}:
-        return None  # another program's image, or one that this build replaces
-    try:
+        labels = _labels(image)
+        if not labels.get(LABEL_SET) or set(labels[LABEL_SET].split(",")) == {plan.set_name}:
+            return None  # another program's image, or one that this build replaces
         opened = images.open_image(engine, image)
-        damaged = next((layer.path for layer in own_layers(image.manifest, image.config, image.blobs) if not layer.path.is_file()), None)
-        if damaged:
-            raise ArtifactError(f"layer {damaged.name[:12]}… is absent", code="blob-missing", found="no blob", expected=str(damaged), remedy="")
+        _require_whole(opened)
+    except UsageError as error:
+        if error.code == "no-such-tag":
+            return None
+        raise
     except ArtifactError as error:
-        if force:
+        if force or (error.code == "not-a-layout" and not _blobs(directory)):
             return None
         raise ArtifactError(
             f"the image that this build would add its set to is damaged: {error.message}",
@@ -86,6 +93,7 @@ def find(engine: Engine, directory: str, tag: str, plan: Plan, *, force: bool) -
     stay = tuple({"plan": opened.manifest.raw["plan"], **entry} for entry in opened.manifest.raw["sets"] if entry["name"] != plan.set_name)
     for entry in stay:
         _require_same(entry, plan, opened.manifest.root, f"{directory}:{tag}")
+        _require_apart(entry, plan)
     return Neighbour(
         image,
         tag,
@@ -96,6 +104,60 @@ def find(engine: Engine, directory: str, tag: str, plan: Plan, *, force: bool) -
         {name: value for name, value in opened.env.items() if name not in _IMAGE_ONLY},
         tuple((image.config.get("config") or {}).get("Cmd") or ()),
     )
+
+
+def _blobs(directory: str) -> bool:
+    """Whether anything was ever stored there: an index that is gone is damage, an absent or empty directory is none."""
+    place = Path(directory.removeprefix("oci:")) / "blobs" / "sha256"
+    try:
+        return any(place.iterdir())
+    except OSError:
+        return False
+
+
+def _require_whole(opened: images.Opened) -> None:
+    """Raise ArtifactError for a layer of baker's own that is absent or not its digest, or that belongs to no set, and for kinds of a newer baker."""
+    names = set(images.set_names(opened))
+    for descriptor in opened.image.manifest["layers"]:
+        owner = (descriptor.get("annotations") or {}).get(oci.SET)
+        if owner and owner not in names:
+            raise ArtifactError(f"a layer belongs to set {owner!r}, which the manifest does not name", code="document-malformed", found=owner)
+    for layer in own_layers(opened.image.manifest, opened.image.config, opened.image.blobs):
+        found = file_digest(layer.path)[0] if layer.path.is_file() else "no blob"
+        if found != layer.digest:
+            code = "blob-missing" if found == "no blob" else "blob-damaged"
+            raise ArtifactError(f"layer {layer.path.name[:12]}… is not whole", code=code, found=found, expected=layer.digest)
+    unknown = sorted({kind.name for cache_set in opened.manifest.sets for kind in cache_set.kinds} - {kind.name for kind in KINDS})
+    if unknown:
+        raise ArtifactError(f"kind {unknown[0]} is not known to this version of baker", code="unknown-kind", found=unknown[0])
+
+
+def _require_apart(entry: Mapping[str, Any], plan: Plan) -> None:
+    """Raise UsageError when start could never tell the new set from this one: the same machine and no argument that matters."""
+    target, serve = entry["target"], entry["serve"]
+    same_product = not plan.target.is_gpu or (plan.target.product and plan.target.product == target.get("product"))
+    if target["arch"] != plan.target.arch or not same_product:
+        return
+    differing = compare_arguments([*serve["program"], *plan.serve], serve, entry["neutral"])
+    if not any(finding.severity == "hard" for finding in differing):
+        raise UsageError(
+            f"set {entry['name']} of this image is for the same machine and the same arguments: start would never pick set {plan.set_name}",
+            code="set-shadowed",
+            found=f"{target['arch']} {target.get('product') or ''}".strip(),
+            expected="another product, architecture, or an argument that is not neutral",
+            remedy=f"pass --set {entry['name']} to replace it, or give this build a tag or an --output of its own",
+        )
+
+
+def conflict(neighbour: Neighbour | None, strategy: Strategy) -> str:
+    """Why a strategy cannot be used beside the sets that stay: one image has one environment. "" when it can."""
+    for entry in neighbour.sets if neighbour else ():
+        theirs = entry["serve"]["env"]
+        own = set(entry["strategy"].get("env") or {})
+        for name in sorted(own | strategy.env.keys()):
+            if strategy.env.get(name) != theirs.get(name):
+                return f"set {entry['name']} of this image needs {name}={theirs.get(name, '(unset)')}, and one image has one environment"
+    return ""
 
 
 def _labels(image: Image) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from baker import virtual as virtuals
 from baker.caches import by_name, objects
 from baker.errors import ArtifactError
+from baker.inside.finding import Finding
 from baker.pack.tree import Survey, survey
 from baker.spec import Plan
 from baker.steps.jobs import Bed
@@ -56,6 +57,11 @@ def _look(bed: Bed, warmed: Warmed, name: str, secrets: Mapping[str, str], exclu
     result = survey(root, by_name(name), secrets=secrets, mtimes=by_name(name).mtimes, exclude=exclude)
     paths = [file.path for file in result.files]
     more = [*bed.runtime.problems(bed.plan.serve, name, paths), *objects.examine(name, root, paths, warmed.facts).findings]
+    where = f"{bed.plan.root}/live/{name}"
+    there = by_name(name).factors(root).get("directories") or []
+    if any(top != where for top in there):
+        text = "entries list their files in another directory than live: they would be read from there, or missed"
+        more.append(Finding("triton-path", "hard", name, text, ", ".join(there[:3]), where, "bake again from an empty root"))
     return replace(result, findings=(*result.findings, *(finding for finding in more if finding not in result.findings)))
 
 

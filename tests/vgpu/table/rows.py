@@ -12,6 +12,7 @@ from typing import Any
 AOT_KEY = "in vLLM's compile key"
 MORE = "what the bake compiled still hits; other arguments launch more specialisations, which start cannot know, so it names the argument"
 ONE_LESS = "the damaged kernel is left out and compiled again, the others hit; taken unchecked it would be a hit, and wrong"
+BESIDE = "vLLM hashes the variable and compiles anew; a graph beside its artifact that does not depend on it would hit: hidden with it, a few files"
 UNSAFE = "the real code takes the damaged file without a word: a hit, and wrong. Hidden on purpose"
 
 
@@ -62,7 +63,12 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("other-path", "the model's path is in the key", model="link"),
     Row("online", "HF_HUB_OFFLINE unset: a directory is served, so nothing is replaced by a snapshot path", env={"HF_HUB_OFFLINE": None}),
-    Row("cuda-home", "CUDA_HOME is hashed by vLLM and stands in FlashInfer's build commands", env={"CUDA_HOME": "{cuda_link}"}),
+    Row(
+        "cuda-home",
+        "CUDA_HOME is hashed by vLLM and stands in FlashInfer's build commands",
+        env={"CUDA_HOME": "{cuda_link}"},
+        reasons={"inductor": BESIDE},
+    ),
     Row("vllm-hashed", "a per-pod value that vLLM hashes", env={"VLLM_LOOPBACK_IP": "127.0.0.1"}),
     Row(
         "neutral-variables",
