@@ -150,3 +150,40 @@ def test_a_damaged_first_image_is_said_and_left(both: Both, tmp_path: Path) -> N
     done = build(site, "fourth", SHORT, "--no-prove", output=f"oci:{copy}:long")
     assert (done.code, done.error["code"]) == (5, "blob-missing")
     assert "--force" in done.error["remedy"]
+
+
+def _damaged(both: Both, tmp_path: Path, what: str) -> str:
+    """A copy of the two-set layout with one blob damaged: config, manifest, layer, or its index gone."""
+    site, _, _, second = both
+    shutil.copytree(site.image, tmp_path / "image")
+    image = Oci().read(second.document["reference"])
+    blobs = tmp_path / "image" / "blobs" / "sha256"
+    names = {"config": image.manifest["config"]["digest"], "manifest": image.digest, "layer": image.manifest["layers"][0]["digest"]}
+    if what == "index":
+        (tmp_path / "image" / "index.json").unlink()
+    else:
+        path = blobs / names[what].removeprefix("sha256:")
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.unlink()
+        path.write_bytes(bytes(data))
+    return f"oci:{tmp_path / 'image'}"
+
+
+@pytest.mark.parametrize("what", ["config", "manifest", "layer", "index"])
+def test_a_damaged_image_at_the_destination_is_never_taken_for_none(what: str, both: Both, tmp_path: Path) -> None:
+    site = both[0]
+    output = _damaged(both, tmp_path, what) + ":long"
+    before = sorted(path.name for path in (tmp_path / "image").rglob("*"))
+    done = build(site, "third", ("--max-model-len", "1024"), "--no-prove", output=output)
+    assert done.code == 5, done.text
+    assert "damaged" in done.error["message"]
+    assert "--force" in done.error["remedy"]
+    assert sorted(path.name for path in (tmp_path / "image").rglob("*")) == before  # told before anything was warmed or written
+
+
+def test_a_set_that_start_could_not_tell_apart_is_refused_before_the_warm_up(both: Both) -> None:
+    site = both[0]
+    done = build(site, "twin", LONG)
+    assert (done.code, done.error["code"]) == (2, "set-shadowed"), done.text
+    assert "long" in done.error["message"]
