@@ -101,6 +101,7 @@ def assemble(
     remarks = [f"set {entry['name']} of {neighbour.image.reference} stays" for entry in neighbour.sets] if neighbour else []
     if neighbour and recipe.cmd != arguments:
         remarks.append(f"CMD stays that of {neighbour.image.reference}: start set {plan.set_name} with arguments of its own")
+    remarks += _needs(document["sets"], plan.set_name, facts)
     remarks += [f.line() for f in earth.findings] + [line for one in found.values() for line in _remarks(one)]
     record = {
         "schema": 1,
@@ -222,6 +223,20 @@ def _labels(plan: Plan, sets: Sequence[Mapping[str, Any]], facts: Mapping[str, A
         unproven=not proven,
         virtual=any("virtual" in entry for entry in sets),
     )
+
+
+def _needs(sets: Sequence[Mapping[str, Any]], name: str, facts: Mapping[str, Any]) -> list[str]:
+    """What the new set's kinds still need at run time, programs and system libraries, and whether it is here (case O-16)."""
+    lines = []
+    for kind in next(entry for entry in sets if entry["name"] == name)["kinds"]:
+        needed = [row for row in kind["rows"] if row["op"] == "present"]
+        libraries = [row["fact"].removeprefix("lib.") for row in needed if row["fact"].startswith("lib.")]
+        lines += [f"{kind['name']} needs {', '.join(libraries)} at run time"] if libraries else []
+        for row in needed:
+            if row["fact"].startswith("tool."):
+                here = facts.get(row["fact"])
+                lines.append(f"{kind['name']} needs {row['fact'][5:]} at run time: " + (str(here) if here else f"ABSENT HERE: {row['remedy']}"))
+    return lines
 
 
 def _remarks(found: Survey) -> list[str]:

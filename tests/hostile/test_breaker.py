@@ -78,6 +78,18 @@ def test_a_group_that_does_not_list_what_triton_needs_is_partial(names: tuple[st
     assert "triton-partial" in group(tmp_path, dict.fromkeys(names, gpu_trees.LIVE))
 
 
+def test_a_group_that_lists_a_kernel_that_is_gone_is_named_with_key_and_member(tmp_path: Path) -> None:  # case O-12
+    home = gpu_trees.kernel(tmp_path)
+    (home / "add.cubin").unlink()
+    paths = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    (finding,) = by_name("triton").problems(tmp_path, paths)
+    assert finding.code == "triton-partial"
+    assert home.name in finding.message
+    assert "add.cubin" in finding.message
+    (home / "__grp__add.json").write_text('{"child_paths": {"add.cu')
+    assert "triton-damaged" in {found.code for found in by_name("triton").problems(tmp_path, paths)}
+
+
 def test_where_entries_lie_is_told_so_that_the_bake_can_compare(tmp_path: Path) -> None:
     group(tmp_path, dict.fromkeys(("add.json", "add.cubin"), "/tmp/evil/live/triton"))
     assert by_name("triton").factors(tmp_path)["directories"] == ["/tmp/evil/live/triton"]
