@@ -27,6 +27,13 @@ def cuda_version(facts: Mapping[str, Any]) -> str:
     return ""
 
 
+def world_rows(owner: str, world: int) -> list[Row]:
+    """A server of several ranks on one node needs a GPU for each (case O-07): with fewer it dies, whatever is cached."""
+    if world < 2:
+        return []
+    return [Row("gpu.count", "ge", world, "hard", owner, f"the server was baked with {world} ranks: give the container {world} GPUs")]
+
+
 def rows(owner: str, facts: Mapping[str, Any], *, product: str = "soft", driver: str = "soft", toolkit: int = 0) -> list[Row]:
     """Rows of every GPU kind. `product` and `driver` are the severities of the product's name and of the kernel driver's version.
 

@@ -26,6 +26,7 @@ class Runtime(Protocol):
 
     name: str
     once: bool  # a program that ends by itself: no port, no requests, no tokens
+    ranked: tuple[str, ...]  # kinds whose entries are of a rank: useless on a node with fewer GPUs than ranks
     masked: tuple[str, ...]  # variables whose values never reach a log
 
     def kinds(self, target: Target) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ class Command:
 
     name = "command"
     once = True
+    ranked: tuple[str, ...] = ()
     masked: tuple[str, ...] = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY")
 
     def kinds(self, target: Target) -> tuple[str, ...]:

@@ -51,6 +51,7 @@ class Vllm:
 
     name = "vllm"
     once = False
+    ranked: tuple[str, ...] = ("vllm",)
     masked: tuple[str, ...] = ("VLLM_API_KEY", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "AWS_SECRET_ACCESS_KEY")
 
     def kinds(self, target: Target) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from baker import __version__
 from baker import virtual as virtuals
-from baker.caches import by_name, objects
+from baker.caches import by_name, gpu, objects
 from baker.engines.base import Base, Engine, Image, Recipe
 from baker.errors import ArtifactError
 from baker.inside.manifest import SCHEMA, Manifest, canonical, digest, parse
@@ -179,11 +179,12 @@ def _kind(bed: Bed, name: str, warmed: Warmed, found: Survey, facts: Mapping[str
     factors = dict(kind.factors(warmed.tree / name))
     facts = {**facts, **{f"factor.{key}": value for key, value in factors.items()}}
     linked = objects.examine(name, warmed.tree / name, [file.path for file in found.files], facts)
+    ranks = bed.runtime.world(bed.plan.serve) if bed.plan.target.is_gpu and name in bed.runtime.ranked else 0
     system = bed.executor.probe({"names": linked.facts(), "python": bed.plan.interpreter.executable}) if linked.newest else {}
     return {
         "name": name,
         "variables": pins([name], bed.plan.root),
-        "rows": [vars_of(row) for row in (*kind.rows(facts, bed.plan.target), *linked.rows(name, system))],
+        "rows": [vars_of(row) for row in (*kind.rows(facts, bed.plan.target), *linked.rows(name, system), *gpu.world_rows(name, ranks))],
         "factors": factors,
         "files": [{k: v for k, v in entry._asdict().items() if v is not None} for entry in found.files],
         "mutable": [vars_of(pattern) for pattern in kind.mutable],

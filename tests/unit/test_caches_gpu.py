@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from baker.caches import by_name
+from baker.caches import by_name, gpu
 from baker.caches.cubin import NotCubinError, capability
 from baker.caches.gpu import cuda_version
 from baker.caches.triton_data import KEY_VARIABLES, OTHER_VARIABLES
@@ -181,6 +181,16 @@ def test_cuda_home_is_in_flashinfers_build_commands() -> None:
 )
 def test_cuda_version_of_torch(facts: dict[str, Any], version: str) -> None:
     assert cuda_version(facts) == version
+
+
+def test_fewer_gpus_than_ranks_is_told_before_the_server_dies() -> None:  # case O-07
+    assert gpu.world_rows("vllm", 1) == []
+    (row,) = gpu.world_rows("vllm", 2)
+    assert judge(row, "vllm", {"gpu.count": 2}) is None
+    finding = judge(row, "vllm", {"gpu.count": 1})
+    assert finding is not None
+    assert (finding.severity, finding.found) == ("hard", "1")
+    assert "2 GPUs" in finding.remedy
 
 
 def test_autotuned_tactics_are_of_all_ranks_or_none() -> None:
