@@ -108,7 +108,7 @@ def missing_ranks(paths: Sequence[str], world: int = 0) -> list[Finding]:
             Vllm.name,
             f"{key[:12]}… lacks files of ranks {_some(missing)}",
             f"ranks {_some(sorted(seen))}",
-            f"ranks 0 to {(world or max(seen) + 1) - 1}",
+            f"ranks {_some(range(world or max(seen) + 1))}",
             "bake again: a rank failed to save its artifact; look for 'unable to save AOT' in the server's log",
         )
         for key, seen in sorted(ranks.items())
