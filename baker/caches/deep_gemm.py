@@ -45,7 +45,10 @@ class DeepGemm(Plain):
         rows += same(self.name, facts, ["gpu.sm_count"], remedy="the number of SMs is a constant in every kernel: bake on a GPU with as many")
         nvcc = "install nvcc of the bake's CUDA: DeepGEMM asks it for its version on every start (DG_JIT_USE_NVRTC=1 avoids that)"
         rows.append(Row("tool.nvcc", "present", True, "hard", self.name, nvcc))
-        rows.append(Row("tool.cuobjdump", "present", True, "soft", self.name, "install cuobjdump: some builds look up the kernel's symbol with it"))
+        if facts.get("tool.cuobjdump"):  # a build that found its symbols without it does not need it
+            rows.append(
+                Row("tool.cuobjdump", "present", True, "soft", self.name, "install cuobjdump: some builds look up the kernel's symbol with it")
+            )
         remedy = "set CUDA_HOME as at the bake: it says which nvcc is asked"
         rows.append(Row("env.CUDA_HOME", "eq", facts.get("env.CUDA_HOME"), "soft", self.name, remedy))
         return rows
