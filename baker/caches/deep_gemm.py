@@ -46,9 +46,8 @@ class DeepGemm(Plain):
         nvcc = "install nvcc of the bake's CUDA: DeepGEMM asks it for its version on every start (DG_JIT_USE_NVRTC=1 avoids that)"
         rows.append(Row("tool.nvcc", "present", True, "hard", self.name, nvcc))
         if facts.get("tool.cuobjdump"):  # a build that found its symbols without it does not need it
-            rows.append(
-                Row("tool.cuobjdump", "present", True, "soft", self.name, "install cuobjdump: some builds look up the kernel's symbol with it")
-            )
+            text = "install cuobjdump: some builds look up the kernel's symbol with it"
+            rows.append(Row("tool.cuobjdump", "present", True, "soft", self.name, text))
         remedy = "set CUDA_HOME as at the bake: it says which nvcc is asked"
         rows.append(Row("env.CUDA_HOME", "eq", facts.get("env.CUDA_HOME"), "soft", self.name, remedy))
         return rows
