@@ -7,7 +7,7 @@ One image has one environment, so the variables of all sets must agree.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -247,8 +247,3 @@ def pinned(neighbour: Neighbour | None) -> list[str]:
 def cmd(neighbour: Neighbour | None, argv: Sequence[str]) -> tuple[str, ...]:
     """The image's CMD: the first set's stays."""
     return neighbour.cmd if neighbour is not None and neighbour.cmd else tuple(argv)
-
-
-def with_set(layers: Sequence[Layer], name: str) -> list[Layer]:
-    """The layers, marked as of that set."""
-    return [replace(layer, set_name=name) for layer in layers]

@@ -234,8 +234,8 @@ def main() -> int:
         scratch.chmod(0o755)
         table = run(bake(os.path.abspath(given.python), scratch))  # noqa: PTH100 - a virtual environment is a link
         text = json.dumps(table, indent=1).replace(directory, "<scratch>")
-    given.out.with_suffix(".json").write_text(text + "\n")
-    given.out.with_suffix(".md").write_text(markdown(json.loads(text)))
+    for suffix, content in (("json", text + "\n"), ("md", markdown(json.loads(text)))):
+        given.out.with_name(f"{given.out.name}.{suffix}").write_text(content)  # with_suffix would cut "-3.8"
     print(json.dumps({"rows": len(table["rows"]), "disagreements": table["disagreements"]}))
     return 1 if table["disagreements"] else 0
 
